@@ -83,20 +83,24 @@ func configOf(ctx context.Context, dir, service string) (*commonv1.GetConfigResp
 	if err != nil {
 		return nil, explainCall(service, err)
 	}
-	resp.KubeletConfigurationJson = maskHeaders(resp.GetKubeletConfigurationJson())
+	resp.KubeletConfigurationJson = maskSecrets(resp.GetKubeletConfigurationJson())
 	return resp, nil
 }
 
-// maskHeaders hides the values of HTTP headers, which the services show to root:
+// maskSecrets hides the values of HTTP headers, which the services show to root:
 // a terminal is no place for them, and services without root do not have them.
-func maskHeaders(document []byte) []byte {
+func maskSecrets(document []byte) []byte {
 	var fields map[string]any
 	if decodeJSON(document, &fields) != nil {
 		return document // who shows it says what is wrong
 	}
-	headers, ok := fields["staticPodURLHeader"].(map[string]any)
-	if !ok {
+	headers, hasHeaders := fields["staticPodURLHeader"].(map[string]any)
+	from, hasURL := fields["staticPodURL"].(string)
+	if !hasHeaders && !hasURL {
 		return document
+	}
+	if hasURL {
+		fields["staticPodURL"] = kubeletconfig.ShownURL(from)
 	}
 	for _, values := range headers {
 		list, _ := values.([]any)

@@ -17,7 +17,7 @@ func TestLargeIntegersOfTheConfigurationAreShownAndComparedAsTheyAre(t *testing.
 			t.Errorf("%s without files is %s", number, got)
 		}
 		headers := fmt.Appendf(nil, `{"podPidsLimit":%s,"staticPodURLHeader":{"A":["secret"]}}`, number)
-		masked := string(maskHeaders(headers))
+		masked := string(maskSecrets(headers))
 		if strings.Contains(masked, "secret") || !strings.Contains(masked, number+",") {
 			t.Errorf("%s beside headers is %s", number, masked)
 		}
@@ -36,6 +36,9 @@ func TestLargeIntegersOfTheConfigurationAreShownAndComparedAsTheyAre(t *testing.
 		if err := writeDocument(&yaml, formatYAML, document(number)); len(number) < 20 && (err != nil || yaml.String() != "podPidsLimit: "+number+"\n") {
 			t.Errorf("-o yaml shows %s as %s, %v", number, yaml.String(), err)
 		}
+	}
+	if shown := string(maskSecrets([]byte(`{"staticPodURL":"https://me:secret@pods.example/a"}`))); strings.Contains(shown, "secret") || !strings.Contains(shown, "pods.example/a") {
+		t.Errorf("a URL is shown as %s", shown)
 	}
 	if sameDocument(document("9007199254740993"), document("9007199254740992")) {
 		t.Error("two numbers are one")

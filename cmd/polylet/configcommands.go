@@ -114,7 +114,7 @@ func newConfigDiffCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			after, err := kubeletconfig.ShownFields(maskHeaders(loaded.ConfigzJSON()))
+			after, err := kubeletconfig.ShownFields(maskSecrets(loaded.ConfigzJSON()))
 			if err != nil {
 				return err
 			}

@@ -61,7 +61,7 @@ func TestAMachineWithOldCgroupsSaysSo(t *testing.T) {
 
 func TestHeadersAreNotShownOnATerminal(t *testing.T) {
 	loaded := loadedWith(t, "--manifest-url-header=A:secret,A:other")
-	if shown := string(maskHeaders(loaded.SecretConfigzJSON())); strings.Contains(shown, "secret") || !sameDocument([]byte(shown), loaded.ConfigzJSON()) {
+	if shown := string(maskSecrets(loaded.SecretConfigzJSON())); strings.Contains(shown, "secret") || !sameDocument([]byte(shown), loaded.ConfigzJSON()) {
 		t.Errorf("shown %s", shown)
 	}
 }

@@ -189,6 +189,10 @@ func (l *live) Put(loaded *kubeletconfig.Loaded, generation uint64) error {
 // Restart implements liveconf.Node.
 func (l *live) Restart(service string) error { return l.restart(service) }
 
+// mostOfAnAnswer is how much a service may say about itself, in bytes: this process is
+// root's, and one that was taken over would end it with more.
+const mostOfAnAnswer = 256 << 10
+
 // dial connects to a service, whoever it runs as.
 func (l *live) dial(service string) (*grpc.ClientConn, error) {
 	identity := l.identities[service]
@@ -205,7 +209,7 @@ func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error)
 	}
 	defer conn.Close()
 	client := commonv1.NewCommonServiceClient(conn)
-	info, err := client.GetInfo(ctx, &commonv1.GetInfoRequest{})
+	info, err := client.GetInfo(ctx, &commonv1.GetInfoRequest{}, grpc.MaxCallRecvMsgSize(mostOfAnAnswer))
 	if err != nil {
 		return liveconf.Report{}, err
 	}
@@ -219,7 +223,7 @@ func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error)
 			report.Lacks[d.GetName()] = d.GetMessage()
 		}
 	}
-	health, err := client.CheckHealth(ctx, &commonv1.CheckHealthRequest{})
+	health, err := client.CheckHealth(ctx, &commonv1.CheckHealthRequest{}, grpc.MaxCallRecvMsgSize(mostOfAnAnswer))
 	if err != nil {
 		return report, err
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"google.golang.org/grpc"
+
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/buildinfo"
@@ -19,6 +21,9 @@ import (
 // assignedFile is what has become of the cluster's configuration, in nodestatus's directory
 // of copies.
 const assignedFile = "config-assigned.json"
+
+// mostOfADocument is how much nodestatus may send at once: a ConfigMap has at most 1 MiB.
+const mostOfADocument = 2 << 20
 
 // errNoCluster is why the cluster cannot be a source.
 var errNoCluster = errors.New("--dynamic-config-dir: there is no apiserver to take a configuration from: give --kubeconfig too, or leave it out")
@@ -59,7 +64,7 @@ func (l *live) followCluster(ctx context.Context) {
 		Name:    "the cluster's configuration",
 		Backoff: backoff.Config{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.2},
 		Connect: func(ctx context.Context) (func() (*nodestatusv1.WatchAssignedConfigurationResponse, error), error) {
-			stream, err := client.WatchAssignedConfiguration(ctx, &nodestatusv1.WatchAssignedConfigurationRequest{})
+			stream, err := client.WatchAssignedConfiguration(ctx, &nodestatusv1.WatchAssignedConfigurationRequest{}, grpc.MaxCallRecvMsgSize(mostOfADocument))
 			if err != nil {
 				return nil, err
 			}

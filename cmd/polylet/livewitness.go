@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -42,7 +43,7 @@ func (l *live) asksThrough(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	answer, err := nodestatusv1.NewNodeStatusServiceClient(conn).AskApiserver(ctx, &nodestatusv1.AskApiserverRequest{})
+	answer, err := nodestatusv1.NewNodeStatusServiceClient(conn).AskApiserver(ctx, &nodestatusv1.AskApiserverRequest{}, grpc.MaxCallRecvMsgSize(mostOfAnAnswer))
 	if err == nil && answer.GetError() != "" {
 		err = errors.New(answer.GetError())
 	}

@@ -135,6 +135,7 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		ProviderID:                       c.ProviderID,
 		ExternalCloud:                    f.CloudProvider == "external",
 		NodeIP:                           f.NodeIP,
+		NoController:                     !*c.EnableControllerAttachDetach,
 		Port:                             c.Port,
 		MaxPods:                          c.MaxPods,
 		PodsPerCore:                      c.PodsPerCore,

@@ -63,6 +63,7 @@ serializeImagePulls: false
 maxParallelImagePulls: 3
 registryPullQPS: 1
 registryBurst: 2
+enableControllerAttachDetach: false
 imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages
 preloadedImagesVerificationAllowlist: [a/b]
 imageGCHighThresholdPercent: 70

@@ -298,10 +298,12 @@ func (n *nodeRun) argsOf(ctx context.Context, service string, identity supervise
 		}
 		args = append(args, slice)
 	}
+	if service != "podsync" {
+		args = withoutSecrets(args)
+	}
 	if !needsCopies(identity) {
 		return args, nil
 	}
-	args = withoutSecrets(args)
 	dir := n.copyDir(service)
 	if err := ownDir(dir, identity.GID); err != nil {
 		return nil, err
@@ -333,14 +335,15 @@ func (n *nodeRun) tidy(dir string, err error) {
 	}
 }
 
-// withoutSecrets leaves out the flag whose value is a secret of podsync's: the
-// headers with which it gets manifests. The services that face the network have
-// no use for it, and a process's arguments are for all to read.
+// withoutSecrets leaves out the flags whose values may be secrets of podsync's: the URL
+// from which it gets manifests, and the headers. The other services have no use for
+// them, and a process's arguments are for all to read.
 func withoutSecrets(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
 		name, _, inline := strings.Cut(args[i], "=")
-		if strings.ReplaceAll(strings.TrimLeft(name, "-"), "_", "-") != "manifest-url-header" || !strings.HasPrefix(name, "--") {
+		flag, long := strings.CutPrefix(strings.ReplaceAll(name, "_", "-"), "--")
+		if !long || flag != "manifest-url-header" && flag != "manifest-url" {
 			out = append(out, args[i])
 		} else if !inline {
 			i++ // its value

@@ -98,15 +98,26 @@ func TestTheSamplesOfDeployAreValid(t *testing.T) {
 }
 
 func TestTheServicesWithoutRootGetNoHeadersOfTheManifests(t *testing.T) {
-	args := []string{"probes", "--v=2", "--manifest-url-header=A:secret", "--manifest_url_header", "B:secret", "--manifest-url=http://x", "--manifest-url-header", "C:secret"}
-	if got := strings.Join(withoutSecrets(args), " "); got != "probes --v=2 --manifest-url=http://x" {
+	args := []string{"probes", "--v=2", "--manifest-url-header=A:secret", "--manifest_url_header", "B:secret", "--manifest-url=http://me:secret@x", "--manifest-url-header", "C:secret"}
+	if got := strings.Join(withoutSecrets(args), " "); got != "probes --v=2" {
 		t.Error(got)
 	}
-	node := &nodeRun{loaded: load(t, "--hostname-override=n1", "--manifest-url-header=Authorization:secret"), gid: "0"}
+	node := &nodeRun{loaded: load(t, "--hostname-override=n1", "--manifest-url=https://me:secret@x", "--manifest-url-header=Authorization:secret"), gid: "0"}
 	node.loaded.Flags.SocketDir = t.TempDir()
-	got, err := node.argsOf(t.Context(), "probes", supervise.Identity{Drop: true, UID: 60902, GID: os.Getgid()})
-	if err != nil || strings.Contains(strings.Join(got, " "), "secret") {
-		t.Errorf("%v, %v", got, err)
+	for service, identity := range map[string]supervise.Identity{"probes": {Drop: true, UID: 60902, GID: os.Getgid()}, "nodestatus": {}} {
+		got, err := node.argsOf(t.Context(), service, identity)
+		if err != nil || strings.Contains(strings.Join(got, " "), "secret") {
+			t.Errorf("%s: %v, %v", service, got, err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(node.loaded.Flags.SocketDir, "probes", "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "secret") {
+			t.Errorf("%s: %s, %v", file, text, err)
+		}
 	}
 	if root, err := node.argsOf(t.Context(), "podsync", supervise.Identity{}); err != nil || !strings.Contains(strings.Join(root, " "), "secret") {
 		t.Errorf("podsync lacks them: %v, %v", root, err)

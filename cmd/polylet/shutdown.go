@@ -49,6 +49,7 @@ func (s *shutdownPart) follow(ctx context.Context) {
 		s.log.Error(err, "The machine's shutdown is not delayed: pods will be killed with it", "socket", path)
 		return
 	}
+	s.warn(logind.Guarded())
 	keeper := nodeshutdown.New(nodeshutdown.Config{
 		Connect: func(ctx context.Context) (nodeshutdown.Logind, error) { return logind.Connect(ctx) },
 		Period:  shutdownPeriod(s.loaded), UID: s.uid,
@@ -59,6 +60,14 @@ func (s *shutdownPart) follow(ctx context.Context) {
 	group.Go("followers", func(ctx context.Context) error { return keeper.Serve(ctx, listener) })
 	if err := group.Wait(); err != nil {
 		s.log.Error(err, "The machine's shutdown is not delayed any more: pods will be killed with it")
+	}
+}
+
+// warn says that the machine's bus has no rule of who may say that it goes down.
+func (s *shutdownPart) warn(guarded bool) {
+	if !guarded {
+		s.log.Info("D-Bus lets every user of this machine say in logind's name that it goes down, which would end the pods. What others than root say is not heeded; " +
+			"nor is, without that rule, what a program of root's says that ends at once: install deploy/systemd/polylet.dbus.conf as /usr/share/dbus-1/system.d/polylet.conf")
 	}
 }
 

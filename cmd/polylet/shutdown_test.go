@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/nodeshutdown"
@@ -33,6 +35,17 @@ func TestTheConfigurationSaysHowLongAShutdownIsDelayed(t *testing.T) {
 		if part := newShutdownPart(loaded, "", supervise.Identity{}, klog.Background()); (part == nil) != (len(c.want) == 0) {
 			t.Errorf("%s: %+v", name, part)
 		}
+	}
+}
+
+func TestThatDBusHasNoRuleOfWhoEndsThePodsIsSaidWithItsMend(t *testing.T) {
+	said := ""
+	part := &shutdownPart{log: funcr.New(func(_, args string) { said += args }, funcr.Options{})}
+	if part.warn(true); said != "" {
+		t.Error(said)
+	}
+	if part.warn(false); !strings.Contains(said, "/usr/share/dbus-1/system.d/polylet.conf") {
+		t.Errorf("said %q", said)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -98,14 +97,7 @@ func withoutSecret(value string) string {
 	if json.Unmarshal([]byte(value), &text) != nil {
 		return masked
 	}
-	u, err := url.Parse(text)
-	if err != nil {
-		return masked
-	}
-	if u.RawQuery != "" {
-		u.RawQuery = "xxxxx"
-	}
-	return `"` + u.Redacted() + `"`
+	return `"` + kubeletconfig.ShownURL(text) + `"`
 }
 
 // Difference lists the fields whose values differ, by path.

@@ -3,7 +3,7 @@ package kubeletconfig
 // Parts of the kubelet's work that are to come, as notices name them.
 const (
 	noManagers     = "nothing is pinned to processors or memory nodes until there are resource managers"
-	noVolumes      = "of volumes outside the node only those of CSI drivers are there, without what this is for"
+	noVolumes      = "of volumes outside the node only those of CSI drivers and of NFS are there, without what this is for"
 	noMemoryQoS    = "the gate MemoryQoS has no effect yet"
 	asKubelet      = "the kubelet does not use it either"
 	cadvisorLegacy = "the kubelet takes it for cAdvisor's sake and does not use it either"
@@ -89,7 +89,7 @@ func sourceEffects() map[string]Effect {
 		"iptablesDropBit":              idle(asKubelet),
 		"volumePluginDir":              later("there are no FlexVolumes; " + noVolumes),
 		"volumeStatsAggPeriod":         used("stats"),
-		"enableControllerAttachDetach": later("the Node always says that the controller attaches volumes; " + noVolumes),
+		"enableControllerAttachDetach": used("podsync, nodestatus"),
 		"crashLoopBackOff.maxContainerRestartPeriod": used("podsync"),
 	}
 }

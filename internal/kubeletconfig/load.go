@@ -263,8 +263,11 @@ func (l *Loaded) FlagValues() map[string]string {
 	out := map[string]string{}
 	fs.VisitAll(func(f *pflag.Flag) {
 		out[f.Name] = f.Value.String()
-		if f.Name == "manifest-url-header" {
+		switch f.Name {
+		case "manifest-url-header":
 			out[f.Name] = "CLASSIFIED"
+		case "manifest-url":
+			out[f.Name] = ShownURL(f.Value.String())
 		}
 	})
 	return out
@@ -272,7 +275,7 @@ func (l *Loaded) FlagValues() map[string]string {
 
 // ConfigzJSON is the configuration in effect as a KubeletConfiguration document
 // with kind and apiVersion. Values of HTTP headers, which may be secrets, are
-// masked one by one.
+// masked one by one, and what may be one in the URL that they are sent to.
 func (l *Loaded) ConfigzJSON() []byte {
 	shown := l.Config.DeepCopy()
 	for _, values := range shown.StaticPodURLHeader {
@@ -280,6 +283,7 @@ func (l *Loaded) ConfigzJSON() []byte {
 			values[i] = "<masked>"
 		}
 	}
+	shown.StaticPodURL = ShownURL(shown.StaticPodURL)
 	return document(shown)
 }
 

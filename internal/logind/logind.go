@@ -30,19 +30,31 @@ const (
 type Bus struct {
 	conn    *dbus.Conn
 	signals chan *dbus.Signal
+	// guarded says that the bus lets none but root send these signals, or that this is for
+	// another bus than the machine's to say.
+	guarded bool
+	// refused is who was refused last.
+	refused string
 }
 
+// addressVariable names another bus than the machine's.
+const addressVariable = "DBUS_SYSTEM_BUS_ADDRESS"
+
 // Connect connects to the system's bus, where DBUS_SYSTEM_BUS_ADDRESS says it is or at
-// its usual place, and follows what is said in logind's name from then on, whoever sends
-// it: the kubelet goes by that, too, and node tests send it themselves. Who may is for
-// the bus to say (deploy/systemd/polylet.dbus.conf). ctx bounds the connecting alone.
+// its usual place, and follows what is said in logind's name from then on, by logind or
+// by another process of root's: the kubelet goes by whoever sends it, and node tests send
+// it themselves. Of who is gone before it is asked who that was, it is for the bus to say
+// whether it may (see Guarded). ctx bounds the connecting alone.
 func Connect(ctx context.Context) (*Bus, error) {
-	address := cmp.Or(os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"), "unix:path=/run/dbus/system_bus_socket")
+	return connectTo(ctx, cmp.Or(os.Getenv(addressVariable), "unix:path=/run/dbus/system_bus_socket"), Guarded())
+}
+
+func connectTo(ctx context.Context, address string, guarded bool) (*Bus, error) {
 	conn, err := connect(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to D-Bus at %s: %w: does dbus run on this machine?", address, err)
 	}
-	b := &Bus{conn: conn, signals: make(chan *dbus.Signal, 16)}
+	b := &Bus{conn: conn, signals: make(chan *dbus.Signal, 16), guarded: guarded}
 	conn.Signal(b.signals)
 	if err := conn.AddMatchSignalContext(ctx, dbus.WithMatchObjectPath(object), dbus.WithMatchInterface(manager),
 		dbus.WithMatchMember(signal)); err != nil {
@@ -88,7 +100,7 @@ func (b *Bus) Next(ctx context.Context) (preparing bool, err error) {
 			if s.Name != manager+"."+signal || len(s.Body) != 1 {
 				continue
 			}
-			if preparing, ok := s.Body[0].(bool); ok {
+			if preparing, ok := s.Body[0].(bool); ok && b.heeds(ctx, s.Sender) {
 				return preparing, nil
 			}
 		}

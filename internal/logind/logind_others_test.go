@@ -21,7 +21,14 @@ const nobody = 65534
 // emit sends logind's signal as a user, on a connection of its own that ends at once.
 func emit(t *testing.T, address string, uid int, preparing bool) {
 	t.Helper()
+	emitAnd(t, address, uid, preparing)()
+}
+
+// emitAnd does so on a connection that ends when leave is called.
+func emitAnd(t *testing.T, address string, uid int, preparing bool) (leave func()) {
+	t.Helper()
 	ended := make(chan error, 1)
+	var conn *dbus.Conn
 	go func() {
 		// The thread is this user's from here on, so that it ends with the goroutine.
 		runtime.LockOSThread()
@@ -31,7 +38,8 @@ func emit(t *testing.T, address string, uid int, preparing bool) {
 				return
 			}
 		}
-		conn, err := dbus.Dial(address)
+		var err error
+		conn, err = dbus.Dial(address)
 		if err == nil {
 			err = conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(uid))})
 		}
@@ -41,14 +49,12 @@ func emit(t *testing.T, address string, uid int, preparing bool) {
 		if err == nil {
 			err = conn.Emit(object, manager+"."+signal, preparing)
 		}
-		if conn != nil {
-			_ = conn.Close() // Nothing is lost with it.
-		}
 		ended <- err
 	}()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
+	return func() { _ = conn.Close() } // Nothing is lost with it.
 }
 
 func TestWhatIsSaidInLogindsNameIsHeardAsTheKubeletHearsIt(t *testing.T) {

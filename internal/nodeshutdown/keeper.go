@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/internal/uds"
 )
 
 const (
@@ -53,6 +55,8 @@ type Config struct {
 // Keeper holds the lock. Safe for concurrent use; Run runs once.
 type Keeper struct {
 	cfg Config
+	// peerOf says who connects; uds.PeerOf but in tests.
+	peerOf func(net.Conn) (uds.Peer, error)
 
 	mu        sync.Mutex
 	state     State
@@ -66,7 +70,7 @@ type Keeper struct {
 
 // New returns a Keeper; it starts nothing.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, changed: make(chan struct{}), done: make(chan time.Time), moved: make(chan struct{}, 1)}
+	return &Keeper{cfg: cfg, peerOf: uds.PeerOf, changed: make(chan struct{}), done: make(chan time.Time), moved: make(chan struct{}, 1)}
 }
 
 func (k *Keeper) get() (State, <-chan struct{}) {

@@ -4,13 +4,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 )
 
@@ -50,28 +48,19 @@ func (k *Keeper) Serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// mayFollow refuses everybody but root and nodestatus: whoever follows can keep the
-// machine from its shutdown, or let it go on without the pods' end.
+// mayFollow refuses everybody but root and nodestatus, and every process of a pod, which
+// may have any number: whoever follows can keep the machine from its shutdown, or let it go
+// on without the pods' end. Under systemd other users' processes are hidden from this one,
+// and it goes by the user alone.
 func (k *Keeper) mayFollow(conn net.Conn) error {
-	local, ok := conn.(*net.UnixConn)
-	if !ok {
-		return errors.New("it did not come through a Unix socket")
-	}
-	raw, err := local.SyscallConn()
+	peer, err := k.peerOf(conn)
 	if err != nil {
 		return err
 	}
-	var peer *unix.Ucred
-	var peerErr error
-	if err := raw.Control(func(fd uintptr) {
-		peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) //nolint:gosec // A descriptor.
-	}); err != nil {
-		return err
+	if peer.Pod != "" {
+		return fmt.Errorf("process %d, of user %d, runs in a pod (%s)", peer.PID, peer.UID, peer.Pod)
 	}
-	if peerErr != nil {
-		return peerErr
-	}
-	if uid := int(peer.Uid); uid != 0 && uid != k.cfg.UID {
+	if uid := int(peer.UID); uid != 0 && uid != k.cfg.UID {
 		return fmt.Errorf("user %d is not nodestatus' (%d)", uid, k.cfg.UID)
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/polylet/polylet/internal/uds"
 )
 
 // It is also what another user runs.
@@ -60,4 +62,25 @@ func TestAnyOtherUserIsRefused(t *testing.T) {
 	}
 	_ = listener.Close()
 	<-done
+}
+
+// TestAProcessOfAPodIsRefusedWhateverItsNumber: who may mount the directory of sockets into
+// a pod would else keep the machine from its shutdown.
+func TestAProcessOfAPodIsRefusedWhateverItsNumber(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	for _, c := range []struct {
+		peer uds.Peer
+		may  bool
+	}{
+		{uds.Peer{UID: 0}, true}, {uds.Peer{UID: 60804}, true}, {uds.Peer{UID: 60801}, false},
+		{uds.Peer{UID: 0, Pod: "0::/kubepods/x"}, false}, {uds.Peer{UID: 60804, Pod: "0::/kubepods/x"}, false},
+	} {
+		k := New(Config{UID: 60804})
+		k.peerOf = func(net.Conn) (uds.Peer, error) { return c.peer, nil }
+		if err := k.mayFollow(here); (err == nil) != c.may {
+			t.Errorf("%+v: %v", c.peer, err)
+		}
+	}
 }

@@ -41,6 +41,19 @@ func PodOfServer(conn net.Conn) (line string, gone bool, err error) {
 	return line, false, err
 }
 
+// PeerOf is who is at the other end of a connection that is no RPC's. A peer that /proc
+// hides is taken by its user alone.
+func PeerOf(conn net.Conn) (Peer, error) {
+	p, err := readPeer(conn)
+	if err != nil {
+		return Peer{}, err
+	}
+	if p.Pod, err = podCgroup(conn, p.PID); err != nil && !errors.Is(err, errPeerHidden) {
+		return Peer{}, err
+	}
+	return p, nil
+}
+
 // PodOf returns the line of /proc/PID/cgroup that says that a process runs in a pod;
 // "" when it runs in none. The error is fs.ErrNotExist when it has ended.
 func PodOf(pid int) (string, error) {

@@ -463,6 +463,8 @@ type fakeStats struct {
 	statsv1.UnimplementedStatsServiceServer
 	// pods makes the documents as long as with so many pods; 0 is shortest.
 	pods atomic.Int64
+	// open are the calls for metrics under way, most how many there were at once.
+	open, most atomic.Int64
 }
 
 // Bytes that a pod of two containers adds to a document of the kubelet's.
@@ -483,6 +485,8 @@ func (*fakeStats) GetMachine(context.Context, *statsv1.GetMachineRequest) (*stat
 }
 
 func (f *fakeStats) GetMetricsText(req *statsv1.GetMetricsTextRequest, stream statsv1.StatsService_GetMetricsTextServer) error {
+	f.most.Store(max(f.most.Load(), f.open.Add(1)))
+	defer f.open.Add(-1)
 	for left := f.pods.Load() * metricsBytesPerPod; left > 0; left -= 64 << 10 {
 		data := bytes.Repeat([]byte("x"), int(min(left, 64<<10)))
 		if err := stream.Send(&statsv1.GetMetricsTextResponse{ContentType: "text/plain; version=0.0.4", Data: data}); err != nil {

@@ -8,12 +8,14 @@ import (
 	"github.com/polylet/polylet/services/gateway/internal/nodepage"
 )
 
-// page is the port for people, and of cAdvisor's metrics, as the kubelet once had.
+// page is the port for people, and of cAdvisor's metrics, as the kubelet once had. Any
+// process of this machine may ask it, those of pods in its network too: it has places of its
+// own, or a few who read slowly would take all memory of stats.
 func (r *routes) page() http.Handler {
-	return nodepage.New(nodepage.Config{
+	return documentClass("documents of the page").Wrap(nodepage.New(nodepage.Config{
 		NodeName: r.cfg.NodeName, Podsync: r.peers.Podsync, Probes: r.peers.Probes, Stats: r.peers.Stats, Nodestatus: r.peers.Nodestatus,
 		Metrics: exposition.Text("stats", r.stats.CAdvisor),
-	})
+	}))
 }
 
 // pageMissing reports whether the page's port is open. A node works without:

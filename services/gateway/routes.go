@@ -64,8 +64,11 @@ const (
 	documentsAtOnce = 32
 	documentsOfOne  = 24
 	documentWait    = 10 * time.Second
-	// documentTime is how long a document may take to be asked for and received.
+	// documentTime is how long a document may take to be asked for and received, and
+	// documentSlow how long to be received while others wait: a dozen addresses have all of
+	// them, each what one may.
 	documentTime = 2 * time.Minute
+	documentSlow = 4 * time.Second
 	// What is sent to ask for a document: a form of a few words.
 	bodyTime  = 3 * time.Second
 	bodyBytes = 64 << 10
@@ -152,7 +155,7 @@ func (r *routes) stream(next http.Handler) http.Handler {
 func documentClass(name string) *inflight.Class {
 	return inflight.New(inflight.Config{
 		Name: name, AtOnce: documentsAtOnce, MostOfOne: documentsOfOne, Of: caller,
-		Wait: documentWait, Deadline: documentTime, BodyTime: bodyTime, BodyBytes: bodyBytes,
+		Wait: documentWait, Deadline: documentTime, Slow: documentSlow, BodyTime: bodyTime, BodyBytes: bodyBytes,
 	})
 }
 

@@ -30,6 +30,8 @@ type Config struct {
 	// ExternalCloud is --cloud-provider=external; NodeIP is --node-ip.
 	ExternalCloud bool
 	NodeIP        string
+	// NoController: the Node does not say that a controller attaches its volumes.
+	NoController bool
 	// Port is that of the node's HTTPS API.
 	Port int32
 	// MaxPods, PodsPerCore (0 is none) and NodeStatusMaxImages (-1 is all).
@@ -114,7 +116,7 @@ func (c Config) node() (node.Config, error) {
 	}
 	return node.Config{
 		Name: c.NodeName, Labels: c.NodeLabels, Taints: c.RegisterWithTaints, ProviderID: c.ProviderID,
-		ExternalCloud: c.ExternalCloud, NodeIP: c.NodeIP, Port: c.Port,
+		ExternalCloud: c.ExternalCloud, NodeIP: c.NodeIP, NoController: c.NoController, Port: c.Port,
 		MaxPods: c.MaxPods, PodsPerCore: c.PodsPerCore, NoLocalStorage: c.NoLocalStorage, MaxImages: c.NodeStatusMaxImages, KubeReserved: kube, SystemReserved: system,
 		Thresholds: thresholds, KubeletVersion: buildinfo.KubernetesVersion, DeclaredFeatures: c.DeclaredFeatures,
 	}, nil

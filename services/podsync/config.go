@@ -103,6 +103,9 @@ type PodsConfig struct {
 	Certificates bool
 	// VolumeHealth is the gate CSIVolumeHealth.
 	VolumeHealth bool
+	// NoController: no controller attaches volumes to the node
+	// (enableControllerAttachDetach is false), and nobody else does.
+	NoController bool
 	// SeccompDefault is RuntimeDefault for pods that say nothing.
 	SeccompDefault bool
 	// SingleProcessOOMKill nil takes the kernel's cgroup version's default.

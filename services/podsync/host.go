@@ -28,7 +28,7 @@ func (w *wiring) setUpHost() {
 	w.users = userns.New(userns.Config{RootDir: cfg.RootDir, IDsPerPod: cfg.Pods.UserNamespaceIDs, Host: func() (userns.Range, error) {
 		return userns.HostIDs(cfg.Node.MaxPods, max(cfg.Pods.UserNamespaceIDs, userns.DefaultIDs))
 	}})
-	w.csi = csi.New(csi.Config{RootDir: cfg.RootDir, NodeName: cfg.Node.Name, Epoch: deps.Epoch}, csi.Deps{
+	w.csi = csi.New(csi.Config{RootDir: cfg.RootDir, NodeName: cfg.Node.Name, Epoch: deps.Epoch, NoController: cfg.Pods.NoController}, csi.Deps{
 		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: w.pods, Metrics: w.metrics,
 		Cluster: w.objects, Events: w.events, Dial: deps.DialCSI,
 	})

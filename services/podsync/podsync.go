@@ -75,7 +75,12 @@ type Mounter interface {
 	Device(device, target, filesystem string, options []string) error
 	// Resize makes the filesystem of a block device that is mounted on target as large as
 	// the device.
-	Resize(device, target string) error
+	Resize(ctx context.Context, device, target string) error
+	// Remote mounts a filesystem of a server, with what the host has for that. It takes as
+	// long as the server does, and ends with ctx.
+	Remote(ctx context.Context, source, target, filesystem string, options []string) error
+	// UnmountRemote is Unmount for one whose server may not answer any more.
+	UnmountRemote(ctx context.Context, target string) error
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
 	Restrict(target string, options []string) error
 	// Release ends loop devices that hold file open.

@@ -20,7 +20,7 @@ import (
 // into those that are theirs. A kind that comes to the API or to podsync and
 // stands in no table here fails.
 func TestContainersMayWriteIntoNoVolumeThatPodsyncWrites(t *testing.T) {
-	writable := map[string]bool{"EmptyDir": true, "HostPath": true}
+	writable := map[string]bool{"EmptyDir": true, "HostPath": true, "NFS": true}
 	made := map[string]v1.VolumeSource{
 		"EmptyDir":    {EmptyDir: &v1.EmptyDirVolumeSource{}},
 		"HostPath":    {HostPath: &v1.HostPathVolumeSource{Path: "/"}},
@@ -28,6 +28,7 @@ func TestContainersMayWriteIntoNoVolumeThatPodsyncWrites(t *testing.T) {
 		"ConfigMap":   {ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "m"}}},
 		"DownwardAPI": {DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{{Path: "l", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}},
 		"Projected":   {Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t"}}}}},
+		"NFS":         {NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}},
 		"Image":       {Image: &v1.ImageVolumeSource{Reference: "app:1", PullPolicy: v1.PullIfNotPresent}},
 	}
 	refused := map[string]string{

@@ -264,7 +264,7 @@ func (w *wiring) work() error {
 	if w.deps.Metrics != nil {
 		w.deps.Metrics.MustRegister(gauges.Gauges{
 			Runtime: w.observer, Workers: w.pods, Volumes: w.volumes, Pods: w.shown, Mirrored: w.deps.Client != nil,
-		})
+		}, podcertificate.NewSeries(w.certificates))
 	}
 	return nil
 }

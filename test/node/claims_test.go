@@ -227,13 +227,13 @@ func ephemeralClaim(h *house) {
 }
 
 func unknownKind(h *house) {
-	h.claim("nfs")
-	h.volumeFor("nfs", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}})
-	h.bound("nfs")
-	h.create(withClaim(webApp("nfs"), claimed("nfs")))
-	h.eventSays("nfs", `PersistentVolume for-nfs is of the kind nfs, which this node does not support yet`)
-	h.delete("nfs")
-	h.waitGone("nfs", time.Minute)
+	h.claim("iscsi")
+	h.volumeFor("iscsi", corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2001-04.example:d"}})
+	h.bound("iscsi")
+	h.create(withClaim(webApp("iscsi"), claimed("iscsi")))
+	h.eventSays("iscsi", `PersistentVolume for-iscsi is of the kind iscsi, which this node does not support yet`)
+	h.delete("iscsi")
+	h.waitGone("iscsi", time.Minute)
 }
 
 func claimOfAPodThatGoes(h *house) {

@@ -146,7 +146,9 @@ func populate(c prometheus.Collector, labels int) {
 	switch vector := c.(type) {
 	case *prometheus.CounterVec:
 		_, _ = vector.GetMetricWithLabelValues(values...) // the number fits
-	case *prometheus.GaugeVec:
+	case interface {
+		GetMetricWithLabelValues(labels ...string) (prometheus.Gauge, error)
+	}: // a vector, or what has one
 		_, _ = vector.GetMetricWithLabelValues(values...)
 	case *prometheus.HistogramVec:
 		_, _ = vector.GetMetricWithLabelValues(values...)

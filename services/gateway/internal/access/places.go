@@ -54,7 +54,7 @@ type placed struct {
 func (p *placed) ReviewToken(ctx context.Context, question *authnv1.TokenReview) (*authnv1.TokenReview, *metav1.Status, error) {
 	answer, refusal, err := p.Reviewer.ReviewToken(ctx, question)
 	if err == nil && refusal == nil && !answer.Status.Authenticated {
-		p.refused.note(question.Spec.Token)
+		p.refused.note(question.Spec.Token, answer.Status.Error)
 	}
 	return answer, refusal, err
 }
@@ -108,12 +108,13 @@ type askers struct {
 	mu        sync.Mutex
 	byToken   map[string]*asker
 	waiting   int
-	waitingOf map[string]int // of those, by their addresses
+	waitingOf map[string]int // of those, by their addresses, and by their connections (host:port)
 }
 
 // mostWaiting is how many requests may wait for what their tokens are, in all:
 // those with equal tokens take one place, but each its own memory. A few of each
-// address may always. Tokens that were good before are not counted, nor are those of
+// address may always, and one of each connection, which are bounded: many may have one
+// address. Tokens that were good before are not counted, nor are those of
 // who has standing, or strangers who wait would keep them out.
 const mostWaiting, fewWaiting = 512, 4
 
@@ -163,11 +164,12 @@ func (a *askers) enter(address string, who standing, token string) (leave func()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if counted {
-		if a.waiting >= mostWaiting && a.waitingOf[host] >= fewWaiting {
+		if a.waiting >= mostWaiting && a.waitingOf[host] >= fewWaiting && a.waitingOf[address] > 0 {
 			return nil, false
 		}
 		a.waiting++
 		a.waitingOf[host]++
+		a.waitingOf[address]++
 	}
 	one := a.byToken[token]
 	if one == nil {
@@ -182,8 +184,10 @@ func (a *askers) enter(address string, who standing, token string) (leave func()
 		defer a.mu.Unlock()
 		if counted {
 			a.waiting--
-			if a.waitingOf[host]--; a.waitingOf[host] == 0 {
-				delete(a.waitingOf, host)
+			for _, name := range []string{host, address} {
+				if a.waitingOf[name]--; a.waitingOf[name] == 0 {
+					delete(a.waitingOf, name)
+				}
 			}
 		}
 		if one.waiting--; one.waiting == 0 {
@@ -224,8 +228,8 @@ func (a *askers) within(review authenticator.Token) authenticator.Token {
 		}
 		defer end()
 		answer, ok, err := review.AuthenticateToken(ctx, token)
-		if err == nil {
-			a.good.note(token, ok)
+		if err == nil || a.refused.has(token) {
+			a.good.note(token, ok) // else it would be asked about without end when it has expired
 		}
 		if ok && err == nil {
 			giveBack()
@@ -245,8 +249,7 @@ type goodTokens struct {
 const (
 	// mostGood bounds them. Few ask a node by token: what scrapes it, and people.
 	mostGood = 1024
-	// goodFor is how long one counts. The library does not tell one that is
-	// revoked from a question that failed.
+	// goodFor is how long one counts that is not refused meanwhile.
 	goodFor = time.Hour
 )
 

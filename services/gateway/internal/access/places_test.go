@@ -37,6 +37,40 @@ func TestRequestsThatWaitForOneTokenAreCounted(t *testing.T) {
 	})
 }
 
+// TestThoseWhoWaitOfAnAddressLeaveOneOfEachConnection: many may have one address.
+func TestThoseWhoWaitOfAnAddressLeaveOneOfEachConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		a := newAskers(Config{Begin: anyNumber}, &refusedTokens{})
+		token := a.around(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+			if token == "new" {
+				return &authenticator.Response{}, true, nil
+			}
+			<-end
+			return nil, false, nil
+		}))
+		on := func(connection string) context.Context {
+			return context.WithValue(t.Context(), addressKey{}, connection)
+		}
+		var group sync.WaitGroup
+		for i := range mostWaiting {
+			group.Go(func() { _, _, _ = token.AuthenticateToken(on("10.0.0.1:"+strconv.Itoa(i%8)), "one") })
+		}
+		synctest.Wait()
+		if _, _, err := token.AuthenticateToken(on("10.0.0.1:1"), "new"); !errors.Is(err, errTooMany) {
+			t.Errorf("one more on a connection of those: %v", err)
+		}
+		if _, ok, err := token.AuthenticateToken(on("10.0.0.1:9"), "new"); !ok || err != nil {
+			t.Errorf("on a connection of its own: %v, %v", ok, err)
+		}
+		close(end)
+		group.Wait()
+		if len(a.waitingOf) != 0 {
+			t.Errorf("%v", a.waitingOf)
+		}
+	})
+}
+
 func TestStrangersWhoWaitKeepNobodyOutWhoseTokenWasGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})

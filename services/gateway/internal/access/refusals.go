@@ -1,7 +1,11 @@
 package access
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -11,7 +15,10 @@ import (
 
 // How many questions about tokens that nobody has may go to the apiserver: so many at once
 // and so many a second of one address, and in all: of strangers, and of those who have
-// standing. A token that is somebody's costs nothing, nor does one that was good before.
+// standing. A token that is somebody's costs nothing, nor does one that was good before, and
+// the first question of a connection costs nothing of its address's: many may have one
+// address, pods behind a router or of a node's IPv6 network, and who of them has a new token
+// comes with a new connection, while who invents them has to make one for each.
 const (
 	burstOfOne, rateOfOne             = 32, 5
 	burstOfStrangers, rateOfStrangers = 192, 30
@@ -24,8 +31,12 @@ const (
 	// turnTime is how long a question waits for its turn when strangers' are spent: few
 	// addresses keep them so for as long as they like.
 	turnTime = 3 * time.Second
-	// mostTurns is how many wait, and turnsOfOne how many of one address.
+	// mostTurns is how many wait, and turnsOfOne how many of one connection.
 	mostTurns, turnsOfOne = 256, 4
+	// newAgain is how long a connection asks nothing until it counts as a new one.
+	newAgain = 10 * time.Second
+	// mostSources bounds the machines and connections that are remembered.
+	mostSources = 8192
 )
 
 // standing is what is known of who shows a token that is not known.
@@ -42,14 +53,16 @@ const (
 // refusals bound how many invented tokens a stranger has the apiserver asked about in a
 // time: the answers are kept, but each invented token is another. What strangers may ask
 // together is shared out by turns: next is always the address that had its last turn the
-// longest time ago, so that many who ask without end keep nobody waiting who asks once.
-// The zero value is ready.
+// longest time ago, of an address the machine, of a machine the connection, and of those who
+// had none whoever is drawn, so that many who ask without end keep nobody waiting who asks
+// once. The zero value is ready.
 type refusals struct {
 	mu       sync.Mutex
 	all      allowance // of strangers
 	familiar allowance
 	of       map[string]*allowance
-	waiting  []*turn // in the order in which they came
+	sources  map[string]time.Time // when machines (host) and connections (host:port) had their last turn
+	waiting  []*turn              // in the order in which they came
 	timer    *time.Timer
 }
 
@@ -68,11 +81,20 @@ func (a *allowance) spentNow(now time.Time, rate float64) float64 {
 	return a.spent
 }
 
+// lacks is how long it takes until one more may be spent; 0 or less: it may.
+func (a *allowance) lacks(now time.Time, rate, burst float64) time.Duration {
+	return time.Duration((a.spentNow(now, rate) + 1 - burst) / rate * float64(time.Second))
+}
+
 func (a *allowance) giveBack() { a.spent = max(0, a.spent-1) }
 
 // turn is a question that waits.
 type turn struct {
 	of *allowance
+	// address is host:port, machine its host: of an IPv6 network there are many.
+	address, machine string
+	// drawn says who of equals comes first.
+	drawn uint64
 	// over is closed when it has had its turn, or another has taken its place.
 	over chan struct{}
 	had  bool // under the lock, or after over
@@ -88,30 +110,38 @@ func (r *refusals) ask(ctx context.Context, address string, who standing) (giveB
 	now := time.Now()
 	r.mu.Lock()
 	one := r.host(name, now)
-	if one.spentNow(now, rateOfOne)+1 > burstOfOne {
-		r.mu.Unlock()
-		return nil, false
-	}
-	one.spent++
-	if who != stranger && r.familiar.spentNow(now, rateOfFamiliar)+1 <= burstOfFamiliar {
+	if who != stranger && one.lacks(now, rateOfOne, burstOfOne) <= 0 && r.familiar.lacks(now, rateOfFamiliar, burstOfFamiliar) <= 0 {
+		one.spent++
 		r.familiar.spent++
 		r.mu.Unlock()
 		return r.back(one, &r.familiar), true
 	}
-	mine := r.queueLocked(one)
-	r.serveLocked(now)
-	r.mu.Unlock()
-	if mine != nil && r.wait(ctx, mine) {
-		back := r.back(one, &r.all)
-		return func() {
-			back()
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			one.turn = time.Time{} // it cost nothing
-		}, true
+	mine := r.queueLocked(one, address)
+	if mine != nil {
+		r.serveLocked(now)
 	}
-	r.back(one)()
-	return nil, false
+	r.mu.Unlock()
+	if mine == nil || !r.wait(ctx, mine) {
+		return nil, false
+	}
+	back := r.back(one, &r.all)
+	return func() {
+		back()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		one.turn = time.Time{} // it cost nothing
+		delete(r.sources, mine.machine)
+		delete(r.sources, address)
+	}, true
+}
+
+// machineOf is the host of an address (host:port).
+func machineOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
 }
 
 // back returns what gives one question back to each of allowances.
@@ -126,28 +156,43 @@ func (r *refusals) back(allowances ...*allowance) func() {
 	}
 }
 
-// queueLocked returns the turn of a question; nil when too many wait, all of them longer.
-func (r *refusals) queueLocked(one *allowance) *turn {
-	if one.turns >= turnsOfOne {
+// queueLocked returns the turn of a question; nil when too many wait that come before it.
+func (r *refusals) queueLocked(one *allowance, address string) *turn {
+	same := 0
+	for _, t := range r.waiting {
+		if t.address == address && t.of == one {
+			same++
+		}
+	}
+	if same >= turnsOfOne {
 		return nil
 	}
+	mine := &turn{of: one, address: address, machine: machineOf(address), drawn: rand.Uint64(), over: make(chan struct{})} //nolint:gosec // Nobody sees it.
 	if len(r.waiting) >= mostTurns {
-		last := r.waiting[0]
+		last := mine
 		for _, t := range r.waiting {
-			if t.of.turn.After(last.of.turn) {
+			if r.beforeLocked(last, t) {
 				last = t
 			}
 		}
-		if !last.of.turn.After(one.turn) {
+		if last == mine {
 			return nil
 		}
 		r.removeLocked(last)
 		close(last.over)
 	}
-	mine := &turn{of: one, over: make(chan struct{})}
 	r.waiting = append(r.waiting, mine)
 	one.turns++
 	return mine
+}
+
+// beforeLocked says whether a's turn comes before b's.
+func (r *refusals) beforeLocked(a, b *turn) bool {
+	order := a.of.turn.Compare(b.of.turn)
+	if order == 0 && a.of == b.of {
+		order = cmp.Or(r.sources[a.machine].Compare(r.sources[b.machine]), r.sources[a.address].Compare(r.sources[b.address]))
+	}
+	return order < 0 || order == 0 && a.drawn < b.drawn
 }
 
 func (r *refusals) removeLocked(t *turn) {
@@ -160,20 +205,60 @@ func (r *refusals) removeLocked(t *turn) {
 // serveLocked gives turns to those who wait, as many as there are.
 func (r *refusals) serveLocked(now time.Time) {
 	for len(r.waiting) > 0 {
-		if lack := r.all.spentNow(now, rateOfStrangers) + 1 - burstOfStrangers; lack > 0 {
-			r.lookAgainLocked(time.Duration(lack / rateOfStrangers * float64(time.Second)))
+		wait := r.all.lacks(now, rateOfStrangers, burstOfStrangers)
+		if wait > 0 {
+			r.lookAgainLocked(wait)
 			return
 		}
-		next := r.waiting[0]
+		var next *turn
 		for _, t := range r.waiting {
-			if t.of.turn.Before(next.of.turn) {
+			if lacks := r.lacksLocked(t, now); lacks > 0 {
+				if wait <= 0 || lacks < wait {
+					wait = lacks
+				}
+			} else if next == nil || r.beforeLocked(t, next) {
 				next = t
 			}
 		}
+		if next == nil {
+			r.lookAgainLocked(wait)
+			return
+		}
 		r.removeLocked(next)
 		r.all.spent++
+		next.of.spent = min(next.of.spent+1, burstOfOne)
 		next.of.turn, next.had = now, true
+		r.noteLocked(now, next.machine, next.address)
 		close(next.over)
+	}
+}
+
+// lacksLocked is how long one waits at least: a connection's first question for nothing of
+// its address's.
+func (r *refusals) lacksLocked(t *turn, now time.Time) time.Duration {
+	if last, asked := r.sources[t.address]; !asked || now.Sub(last) >= newAgain {
+		return 0
+	}
+	return t.of.lacks(now, rateOfOne, burstOfOne)
+}
+
+// noteLocked notes that somebody had a turn. Where too many are remembered, those of long
+// ago go first, and others, who then count as new, if these do not suffice.
+func (r *refusals) noteLocked(now time.Time, names ...string) {
+	if r.sources == nil {
+		r.sources = map[string]time.Time{}
+	}
+	if len(r.sources) >= mostSources {
+		maps.DeleteFunc(r.sources, func(_ string, last time.Time) bool { return now.Sub(last) >= newAgain })
+		for name := range r.sources {
+			if len(r.sources) < mostSources*3/4 {
+				break
+			}
+			delete(r.sources, name)
+		}
+	}
+	for _, name := range names {
+		r.sources[name] = now
 	}
 }
 

@@ -41,7 +41,12 @@ func newReviewed() *reviewed {
 }
 
 func (r *reviewed) show(ctx context.Context, address, text string) error {
-	_, _, err := r.token.AuthenticateToken(context.WithValue(ctx, addressKey{}, address+":1"), text)
+	return r.showOn(ctx, address+":1", text)
+}
+
+// showOn shows it on a connection from host:port.
+func (r *reviewed) showOn(ctx context.Context, connection, text string) error {
+	_, _, err := r.token.AuthenticateToken(context.WithValue(ctx, addressKey{}, connection), text)
 	return err
 }
 
@@ -129,6 +134,77 @@ func TestStrangersOfManyAddressesKeepNoNewTokenOut(t *testing.T) {
 	}
 }
 
+// invent shows so many invented tokens a second, the nth on the connection that from names,
+// until end is called.
+func (r *reviewed) invent(t *testing.T, aSecond int, from func(n int) (connection string)) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			group.Go(func() { _ = r.showOn(ctx, from(i), "invented "+strconv.Itoa(i)) })
+			time.Sleep(time.Second / time.Duration(aSecond))
+		}
+	})
+	return func() {
+		cancel()
+		group.Wait()
+	}
+}
+
+// TestWhoSharesAnAddressWithOneWhoInventsTokensComesIn: pods behind one router have one
+// address, those of a node one IPv6 network. Who has a new token comes with a new connection.
+func TestWhoSharesAnAddressWithOneWhoInventsTokensComesIn(t *testing.T) {
+	for name, c := range map[string]struct {
+		flood func(n int) string
+		comes string
+	}{
+		"on connections that stay":               {func(n int) string { return fmt.Sprintf("10.1.0.1:%d", 1+n%16) }, "10.1.0.1:%d"},
+		"of another machine of the network":      {func(n int) string { return fmt.Sprintf("[2001:db8::1]:%d", 1+n%30000) }, "[2001:db8::2]:%d"},
+		"from a few addresses":                   {func(n int) string { return fmt.Sprintf("10.1.0.%d:%d", 1+n%3, 1+n%16) }, "10.1.0.1:%d"},
+		"of a network, on connections that stay": {func(n int) string { return fmt.Sprintf("[2001:db8::%x]:1", 1+n%200) }, "[2001:db8::ffff]:%d"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newReviewed()
+			end := r.invent(t, 300, c.flood)
+			defer end()
+			time.Sleep(10 * time.Second)
+			for i := range 10 {
+				begin := time.Now()
+				if err := r.showOn(t.Context(), fmt.Sprintf(c.comes, 50000+i), "good "+strconv.Itoa(i)); err != nil || time.Since(begin) > time.Second {
+					t.Errorf("%s: token %d: %v after %s", name, i, err, time.Since(begin))
+				}
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
+
+// TestWhoIsNoOtherThanOneWhoInventsTokensComesInByChance: whoever invents them makes a new
+// connection for each, from the address of one who comes once a second.
+func TestWhoIsNoOtherThanOneWhoInventsTokensComesInByChance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReviewed()
+		end := r.invent(t, 100, func(n int) string { return fmt.Sprintf("10.1.0.1:%d", 1+n%30000) })
+		defer end()
+		time.Sleep(10 * time.Second)
+		asked, begin := r.asked.Load(), time.Now()
+		in := 0
+		const times = 40
+		for i := range times {
+			if r.showOn(t.Context(), fmt.Sprintf("10.1.0.1:%d", 50000+i), "good "+strconv.Itoa(i)) == nil {
+				in++
+			}
+			time.Sleep(time.Second)
+		}
+		if in < 2 {
+			t.Errorf("of %d times it came in %d times", times, in)
+		}
+		if n, most := r.asked.Load()-asked, int64(time.Since(begin).Seconds()*rateOfStrangers)+times+1; n > most {
+			t.Errorf("the apiserver was asked %d times, at most it should %d", n, most)
+		}
+	})
+}
+
 // TestWhoHasStandingDoesNotWaitForStrangers: from addresses without end, each question is
 // the first of its address.
 func TestWhoHasStandingDoesNotWaitForStrangers(t *testing.T) {
@@ -208,6 +284,11 @@ func TestTheAddressesThatAreRememberedAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r refusals
 		now := time.Now()
+		for i := range 3 * mostSources {
+			if r.noteLocked(now, "machine "+strconv.Itoa(i), strconv.Itoa(i)); len(r.sources) > mostSources+1 || r.sources[strconv.Itoa(i)] != now {
+				t.Fatalf("%d machines and connections are, the last %s", len(r.sources), r.sources[strconv.Itoa(i)])
+			}
+		}
 		for i := range 3 * mostAddresses {
 			r.host(strconv.Itoa(i), now).spent = 1
 		}

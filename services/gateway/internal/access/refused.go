@@ -14,6 +14,12 @@ const (
 	// refusedFor is how long nobody asks again about a token that is nobody's. The
 	// library keeps no such answer when the apiserver says why.
 	refusedFor = 10 * time.Second
+	// failedFor is how long nobody does where the apiserver gave a reason that may pass: its
+	// database or a webhook of its own did not answer, say. It says so in the same words as
+	// that a token has expired, about which one could have it asked without end.
+	failedFor = time.Second
+	// nobodys is all that an apiserver says of a token that nobody knows.
+	nobodys = "invalid bearer token"
 	// mostRefused bounds them.
 	mostRefused = 1024
 )
@@ -22,19 +28,20 @@ const (
 // The zero value is ready.
 type refusedTokens struct {
 	mu sync.Mutex
-	of map[[sha256.Size]byte]time.Time // when it was said
+	of map[[sha256.Size]byte]time.Time // until when it counts
 }
 
 func (r *refusedTokens) has(token string) bool {
 	hash := sha256.Sum256([]byte(token))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	said, ok := r.of[hash]
-	return ok && time.Since(said) < refusedFor
+	until, ok := r.of[hash]
+	return ok && time.Now().Before(until)
 }
 
-// note takes any other out for the next when there are too many.
-func (r *refusedTokens) note(token string) {
+// note notes a refusal, with the reason that the apiserver gave. It takes any other out for
+// the next when there are too many.
+func (r *refusedTokens) note(token, reason string) {
 	hash := sha256.Sum256([]byte(token))
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,5 +54,9 @@ func (r *refusedTokens) note(token string) {
 		}
 		delete(r.of, other)
 	}
-	r.of[hash] = time.Now()
+	keep := refusedFor
+	if reason != "" && reason != nobodys {
+		keep = failedFor
+	}
+	r.of[hash] = time.Now().Add(keep)
 }

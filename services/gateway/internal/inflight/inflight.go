@@ -5,6 +5,7 @@ package inflight
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -17,8 +18,9 @@ import (
 
 // Class is a kind of requests. The zero value is not usable; see New.
 type Class struct {
-	cfg    Config
-	places *places
+	cfg       Config
+	places    *places
+	receivers *receivers // nil where Slow is 0
 }
 
 // Config describes a class.
@@ -37,6 +39,9 @@ type Config struct {
 	// Deadline is how long the client may take to receive the answer, and to
 	// send its body if BodyTime is 0; 0 leaves it to the port.
 	Deadline time.Duration
+	// Slow is how long it may take to receive it while others wait for a place, which is
+	// to be less than Wait: then it is cut off. 0 cuts off nobody.
+	Slow time.Duration
 	// BodyTime is how long the client may take to send its body, which is read
 	// before a place is taken: whoever promises a body and sends none holds none.
 	// 0 leaves the body to the handler.
@@ -47,7 +52,11 @@ type Config struct {
 
 // New returns a Class.
 func New(cfg Config) *Class {
-	return &Class{cfg: cfg, places: newPlaces(cfg.AtOnce, cfg.MostOfOne)}
+	c := &Class{cfg: cfg, places: newPlaces(cfg.AtOnce, cfg.MostOfOne)}
+	if cfg.Slow > 0 {
+		c.receivers = newReceivers(cfg.Slow, c.places.has)
+	}
+	return c
 }
 
 // Wrap returns a handler that serves next within the limits of the class. What
@@ -61,7 +70,7 @@ func (c *Class) Wrap(next http.Handler) http.Handler {
 		if c.cfg.Of != nil {
 			whose = c.cfg.Of(r)
 		}
-		if !c.places.enter(r.Context(), whose, c.cfg.Wait) {
+		if !c.enter(r.Context(), whose) {
 			c.refuse(w, whose)
 			return
 		}
@@ -72,8 +81,24 @@ func (c *Class) Wrap(next http.Handler) http.Handler {
 			_ = conn.SetReadDeadline(at)
 			_ = conn.SetWriteDeadline(at)
 		}
+		if c.receivers != nil {
+			one, end := c.receivers.begin(w, whose)
+			defer end()
+			w = one
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// enter takes a place, for which others make room that receive their answers slowly.
+func (c *Class) enter(ctx context.Context, whose string) bool {
+	if c.places.enter(ctx, whose, 0) {
+		return true
+	}
+	if c.receivers != nil {
+		defer c.receivers.hurry(whose)()
+	}
+	return c.places.enter(ctx, whose, c.cfg.Wait)
 }
 
 // refuse answers a request for which there is no place.

@@ -25,6 +25,7 @@ type door struct {
 	open      int
 	came      uint64
 	strangers int
+	byToken   int            // who are known without a certificate
 	long      int            // of the strangers, who may send long headers
 	byName    map[string]int // of those, by their certificates' names
 	kept      int            // who have a good certificate and are not authorised yet
@@ -55,6 +56,8 @@ type visitor struct {
 	// place is nil for those who are known or kept; under the door's lock.
 	place      *list.Element
 	kept, left bool
+	// byToken says that it is known without a certificate; under the door's lock.
+	byToken bool
 	// certified says that its client's certificate is good, name is in that; under the
 	// door's lock.
 	certified bool
@@ -229,6 +232,9 @@ func (d *door) forget(v *visitor) {
 	v.left = true
 	v.makeRoom()
 	d.open--
+	if v.byToken {
+		d.byToken--
+	}
 	h := d.hosts[v.host]
 	switch {
 	case v.kept:
@@ -261,16 +267,25 @@ func (v *visitor) CloseWrite() error {
 	return nil
 }
 
+// keptPlaces is which part of all places is kept from those who are known by a token: of a
+// right that everybody in a cluster has, a few addresses would hold all, and no apiserver
+// got in, which comes with a certificate.
+const keptPlaces = 8
+
 // trust takes v from the strangers, unless so many of its address are known
-// that it is no better than a flood.
+// that it is no better than a flood, or so many in all without a certificate.
 func (v *visitor) trust() {
 	d := v.door
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v.makeRoom()
 	h := d.hosts[v.host]
-	if v.left || v.place == nil && !v.kept || h.known >= d.mostKnownOfOne {
+	if v.left || v.place == nil && !v.kept || h.known >= d.mostKnownOfOne || !v.certified && d.byToken >= d.most-d.most/keptPlaces {
 		return
+	}
+	if !v.certified {
+		v.byToken = true
+		d.byToken++
 	}
 	if v.kept {
 		v.keepNoMore()

@@ -236,6 +236,38 @@ func TestOneAddressIsKnownForSoManyConnectionsOnly(t *testing.T) {
 	}
 }
 
+func TestThoseWhoWereLetInByTokenLeavePlacesToWhoHasACertificate(t *testing.T) {
+	d := newDoor(nil, Limits{Connections: 16, Strangers: 4, KnownOfOne: 4}, func() {})
+	var all []*visitor
+	for i := range 40 {
+		v, _ := comes(d, fmt.Sprintf("10.0.0.%d", i%10))
+		if v == nil {
+			t.Fatalf("connection %d does not get in", i)
+		}
+		v.trust()
+		all = append(all, v)
+	}
+	apiserver, _ := comes(d, "10.0.1.1")
+	if apiserver == nil {
+		t.Fatal("who has a certificate does not get in")
+	}
+	apiserver.certify("apiserver")
+	apiserver.trust()
+	for range 8 { // strangers throw out each other
+		v, _ := comes(d, "10.0.1.2")
+		all = append(all, v)
+	}
+	if apiserver.left || !apiserver.certified || d.byToken != 14 {
+		t.Errorf("it was thrown out: %v; %d are known by a token", apiserver.left, d.byToken)
+	}
+	for _, v := range all {
+		_ = v.Close()
+	}
+	if _ = apiserver.Close(); d.byToken != 0 || d.open != 0 {
+		t.Errorf("%d and %d are left", d.byToken, d.open)
+	}
+}
+
 func TestFewStrangersWithACertificateMaySendLongHeaders(t *testing.T) {
 	d := newDoor(nil, Limits{Connections: 1000, Strangers: 1000, KnownOfOne: 1000}, func() {})
 	enter := func() *visitor {

@@ -8,6 +8,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
@@ -26,14 +27,21 @@ func NewCommon(conn grpc.ClientConnInterface) *Common {
 	return &Common{client: commonv1.NewCommonServiceClient(conn)}
 }
 
+// mostOfMetrics is how much the families of one process may be, encoded, in bytes: many
+// times what a full node has. A process that was taken over would end this one with more.
+const mostOfMetrics = 16 << 20
+
 // Families returns what gets the families of one registry; "" is the main one.
 func (c *Common) Families(registry string) func(ctx context.Context) ([]*dto.MetricFamily, error) {
 	return func(ctx context.Context) ([]*dto.MetricFamily, error) {
-		stream, err := c.client.GetMetrics(ctx, &commonv1.GetMetricsRequest{Registry: registry})
+		ctx, cancel := context.WithCancel(ctx) // what is too much is not sent on
+		defer cancel()
+		stream, err := c.client.GetMetrics(ctx, &commonv1.GetMetricsRequest{Registry: registry}, grpc.MaxCallRecvMsgSize(mostOfMetrics))
 		if err != nil {
 			return nil, err
 		}
 		var families []*dto.MetricFamily
+		size := 0
 		for {
 			res, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
@@ -41,6 +49,9 @@ func (c *Common) Families(registry string) func(ctx context.Context) ([]*dto.Met
 			}
 			if err != nil {
 				return nil, err
+			}
+			if size += proto.Size(res); size > mostOfMetrics {
+				return nil, fmt.Errorf("%w: its metrics are more than %d MiB", rpcerr.ErrExhausted, mostOfMetrics>>20)
 			}
 			families = append(families, res.GetFamilies()...)
 		}

@@ -177,7 +177,7 @@ func (h *hold) sendLast() {
 func (h *hold) keep() {
 	defer h.end()
 	pause := backoff.New(backoff.Config{Max: time.Second, Jitter: 0.2, ResetAfter: time.Minute})
-	err := h.wait()
+	err, told := h.wait(), true
 	for h.again(err) {
 		select {
 		case <-time.After(pause.Next()):
@@ -185,9 +185,12 @@ func (h *hold) keep() {
 			return
 		}
 		_, err = h.begin(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Resume{Resume: h.named.resume()}}, grpc.WaitForReady(true))
-		if err == nil {
+		if told = err == nil; told {
 			err = h.wait()
 		}
+	}
+	if told && errors.Is(err, context.Canceled) {
+		return // this process ends, and with it the stream, by which podsync hears of it
 	}
 	if !errors.Is(err, io.EOF) && h.ctx.Err() == nil && h.pending() {
 		klog.FromContext(h.ctx).Error(err, "A command whose client has left may be left in its container",

@@ -11,8 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
@@ -139,7 +143,11 @@ type leaving struct {
 	podsyncv1.PodSyncServiceClient
 	away func() bool
 	gone chan struct{} // closed when it leaves the streams that there are
+	// closed is closed when the connection is, by this process; nil never is.
+	closed chan struct{}
 }
+
+var errClosed = rpcerr.FromStatus(status.Error(codes.Canceled, "grpc: the client connection is closing"))
 
 // stream is one of leaving's, by which it is told of one session.
 type stream struct {
@@ -150,6 +158,11 @@ type stream struct {
 }
 
 func (l *leaving) HoldExec(ctx context.Context, _ ...grpc.CallOption) (podsyncv1.PodSyncService_HoldExecClient, error) {
+	select {
+	case <-l.closed:
+		return nil, errClosed
+	default:
+	}
 	if l.away() {
 		return nil, rpcerr.ErrUnavailable
 	}
@@ -169,6 +182,54 @@ func (s *stream) Recv() (*podsyncv1.HoldExecResponse, error) {
 		return nil, s.ctx.Err()
 	case <-s.of.gone:
 		return nil, rpcerr.ErrUnavailable
+	case <-s.of.closed:
+		return nil, errClosed
+	}
+}
+
+// TestAStopOfTheGatewaySaysOfNoCommandThatItMayBeLeftIfPodsyncHearsOfIt: the end of the
+// stream tells podsync, if it is there.
+func TestAStopOfTheGatewaySaysOfNoCommandThatItMayBeLeftIfPodsyncHearsOfIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		left, away bool
+		said       int
+	}{
+		"the session goes on":                     {false, false, 0},
+		"podsync looks for the command":           {true, false, 0},
+		"podsync is away":                         {false, true, 1},
+		"podsync is away and the client has left": {true, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				said := 0
+				log := funcr.New(func(_, args string) {
+					if strings.Contains(args, "may be left in its container") {
+						said++
+					}
+				}, funcr.Options{})
+				var away atomic.Bool
+				l := &leaving{away: away.Load, gone: make(chan struct{}), closed: make(chan struct{})}
+				h, _, err := (&Podsync{client: l}).holdExec(logr.NewContext(t.Context(), log), &podsyncv1.OpenExecRequest{Command: []string{"sh"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.left {
+					h.said(true)
+				}
+				if c.away {
+					away.Store(true)
+					close(l.gone)
+					time.Sleep(time.Minute)
+				}
+				synctest.Wait()
+				close(l.closed)
+				<-h.ctx.Done()
+				synctest.Wait()
+				if said != c.said {
+					t.Errorf("it is said %d times", said)
+				}
+			})
+		})
 	}
 }
 

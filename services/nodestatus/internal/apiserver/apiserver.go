@@ -141,10 +141,15 @@ func statusPatch(old, wanted *v1.Node) ([]byte, error) {
 }
 
 // labelsPatch is a merge patch of the labels and annotations that differ, and of no
-// others: they may have changed since.
+// others: they may have changed since. What is wanted no more is taken away.
 func labelsPatch(there, wanted *v1.Node) ([]byte, error) {
-	differ := func(old, now map[string]string) map[string]string {
-		out := map[string]string{} // never null, which would take all of them away
+	differ := func(old, now map[string]string) map[string]any {
+		out := map[string]any{} // never null, which would take all of them away
+		for name := range old {
+			if _, stays := now[name]; !stays {
+				out[name] = nil
+			}
+		}
 		for name, value := range now {
 			if was, ok := old[name]; !ok || was != value {
 				out[name] = value

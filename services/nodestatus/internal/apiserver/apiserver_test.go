@@ -70,12 +70,12 @@ func TestOnlyLabelsThatAreMendedAreWritten(t *testing.T) {
 	there, wanted := &v1.Node{}, &v1.Node{}
 	there.Labels = map[string]string{"team": "perhaps changed since", "kubernetes.io/os": "x"}
 	wanted.Labels = map[string]string{"team": "perhaps changed since", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-	there.Annotations, wanted.Annotations = map[string]string{"a": "b"}, map[string]string{"a": "b"}
+	there.Annotations, wanted.Annotations = map[string]string{"a": "b", "gone": "c"}, map[string]string{"a": "b"}
 	patch, err := labelsPatch(there, wanted)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"metadata":{"annotations":{},"labels":{"kubernetes.io/arch":"amd64","kubernetes.io/os":"linux"}}}`; string(patch) != want {
+	if want := `{"metadata":{"annotations":{"gone":null},"labels":{"kubernetes.io/arch":"amd64","kubernetes.io/os":"linux"}}}`; string(patch) != want {
 		t.Errorf("patch %s, want %s", patch, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,14 +23,23 @@ import (
 const minWatch = 5 * time.Minute
 
 // Watch calls changed with the Node whenever it changed, and with nil when it
-// was deleted, until ctx is done. It begins after resourceVersion.
+// was deleted, until ctx is done. It begins after resourceVersion. Whenever a watch has
+// ended the Node is read anew: an apiserver that was restarted may be one whose etcd was
+// restored from before, and takes a watch from a version that its data have not come to,
+// which brings nothing.
 func (n Node) Watch(ctx context.Context, resourceVersion string, changed func(*v1.Node)) error {
 	log := klog.FromContext(ctx)
 	retry := backoff.New(backoff.Config{Initial: 500 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
 	failing := false
-	for {
+	for first := true; ; first = false {
 		opened := time.Now()
-		err := n.watchOnce(ctx, &resourceVersion, changed)
+		var err error
+		if !first {
+			resourceVersion, err = n.relist(ctx, changed)
+		}
+		if err == nil {
+			err = n.watchOnce(ctx, resourceVersion, changed)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -45,28 +55,39 @@ func (n Node) Watch(ctx context.Context, resourceVersion string, changed func(*v
 		if retry.Wait(ctx) != nil {
 			return nil
 		}
-		resourceVersion = n.relist(ctx, changed)
 	}
 }
 
-// relist reads the Node after a gap; "" when it could not.
-func (n Node) relist(ctx context.Context, changed func(*v1.Node)) string {
-	there, err := n.Get(ctx)
-	switch {
-	case err == nil:
-		changed(there)
-		return there.ResourceVersion
-	case apierrors.IsNotFound(err):
+// selector is of the one Node.
+func (n Node) selector() string {
+	return fields.OneTermEqualSelector("metadata.name", n.Name).String()
+}
+
+// relist reads the Node after a gap, and returns the version to go on from.
+func (n Node) relist(parent context.Context, changed func(*v1.Node)) (string, error) {
+	ctx, cancel := context.WithTimeout(parent, n.Timeout)
+	defer cancel()
+	list, err := n.Client.List(ctx, metav1.ListOptions{FieldSelector: n.selector()})
+	if err := answer.List(list, err); err != nil {
+		return "", fmt.Errorf("list Node %s: %w", n.Name, err)
+	}
+	at := slices.IndexFunc(list.Items, func(is v1.Node) bool { return is.Name == n.Name })
+	if at < 0 {
 		changed(nil)
+		return list.ResourceVersion, nil
 	}
-	return ""
+	there := &list.Items[at]
+	if err := answer.Object(there, n.Name, nil); err != nil {
+		return "", err
+	}
+	changed(trim(there))
+	return list.ResourceVersion, nil
 }
 
-func (n Node) watchOnce(ctx context.Context, resourceVersion *string, changed func(*v1.Node)) error {
+func (n Node) watchOnce(ctx context.Context, resourceVersion string, changed func(*v1.Node)) error {
 	seconds := int64(minWatch.Seconds() * (1 + rand.Float64()))
 	events, err := n.Client.Watch(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", n.Name).String(), ResourceVersion: *resourceVersion,
-		AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+		FieldSelector: n.selector(), ResourceVersion: resourceVersion, TimeoutSeconds: &seconds,
 	})
 	if err != nil {
 		return fmt.Errorf("watch Node %s: %w", n.Name, err)
@@ -80,14 +101,14 @@ func (n Node) watchOnce(ctx context.Context, resourceVersion *string, changed fu
 			if !open {
 				return nil
 			}
-			if err := take(n.Name, event, resourceVersion, changed); err != nil {
+			if err := take(n.Name, event, changed); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func take(name string, event watch.Event, resourceVersion *string, changed func(*v1.Node)) error {
+func take(name string, event watch.Event, changed func(*v1.Node)) error {
 	if event.Type == watch.Error {
 		return apierrors.FromObject(event.Object)
 	}
@@ -95,12 +116,9 @@ func take(name string, event watch.Event, resourceVersion *string, changed func(
 	if !ok {
 		return errors.New("the watch sent something that is no Node")
 	}
-	if event.Type != watch.Bookmark {
-		if err := answer.Object(there, name, nil); err != nil {
-			return err
-		}
+	if err := answer.Object(there, name, nil); err != nil {
+		return err
 	}
-	*resourceVersion = there.ResourceVersion
 	switch event.Type {
 	case watch.Added, watch.Modified:
 		changed(trim(there))

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -56,6 +57,10 @@ type Config struct {
 	Health health.Reporter
 	// Timeout of each request; zero means 10 s.
 	Timeout time.Duration
+	// Again is how often it is looked whether the CSINode is there still, at most half as
+	// long again; zero means 5 min. A node may not watch its CSINode, and without that no
+	// volume is attached to it.
+	Again time.Duration
 }
 
 // dependency is what health calls it.
@@ -86,6 +91,9 @@ const NotInitialized = "CSINode is not yet initialized"
 func New(cfg Config) *Keeper {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
+	}
+	if cfg.Again <= 0 {
+		cfg.Again = 5 * time.Minute
 	}
 	return &Keeper{cfg: cfg, wake: wake.New(), drivers: map[string]Driver{}}
 }
@@ -145,9 +153,20 @@ func (k *Keeper) Run(ctx context.Context) error {
 			failing = err != nil
 			klog.FromContext(ctx).Info("The CSINode and the drivers' words on the Node", "failing", failing, "err", err)
 		}
-		k.wait(ctx, wait, uid)
+		if err != nil {
+			k.wait(ctx, wait, uid)
+			continue
+		}
+		for k.wait(ctx, k.cfg.Again+rand.N(k.cfg.Again/2), uid) && k.stands(ctx, uid) {
+		}
 	}
 	return nil
+}
+
+// stands says whether the CSINode is there, as far as is known.
+func (k *Keeper) stands(ctx context.Context, uid types.UID) bool {
+	there, err := k.readCSINode(ctx)
+	return err != nil || there != nil && ownedBy(there, k.cfg.NodeName, uid)
 }
 
 // tell says why the CSINode is not there.
@@ -157,26 +176,22 @@ func (k *Keeper) tell(why string) {
 	}
 }
 
-// wait returns when there is news, after a time, and when the Node is another; with no
-// time it waits for as long as it takes.
-func (k *Keeper) wait(ctx context.Context, most time.Duration, uid types.UID) {
+// wait returns when there is news, when the Node is another, and after a time: true then.
+func (k *Keeper) wait(ctx context.Context, most time.Duration, uid types.UID) bool {
 	look := time.NewTicker(otherNode)
 	defer look.Stop()
-	var over <-chan time.Time
-	if most > 0 {
-		over = time.After(most)
-	}
+	over := time.After(most)
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-k.wake:
-			return
+			return false
 		case <-over:
-			return
+			return true
 		case <-look.C:
 			if k.cfg.NodeUID() != uid {
-				return
+				return false
 			}
 		}
 	}

@@ -187,6 +187,22 @@ func TestACSINodeOfAnotherNodeIsReplaced(t *testing.T) {
 	})
 }
 
+// TestACSINodeThatSomebodyHasDeletedComesBack: else no volume is attached to the node until
+// a driver registers itself anew.
+func TestACSINodeThatSomebodyHasDeletedComesBack(t *testing.T) {
+	inBubble(t, fakeapiserver.Config{}, func(b *bench) {
+		b.Tell([]Driver{{Name: "a", NodeID: "n"}}, true)
+		entry := `[{"name":"a","nodeID":"n","topologyKeys":null}]`
+		b.want(entry, `{"a":"n"}`)
+		if err := b.admin.StorageV1().CSINodes().Delete(b.t.Context(), nodeName, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.want("none", `{"a":"n"}`)
+		time.Sleep(8 * time.Minute)
+		b.want(entry, `{"a":"n"}`)
+	})
+}
+
 func TestWhatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	var mu sync.Mutex
 	failing := true

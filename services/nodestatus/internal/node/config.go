@@ -28,6 +28,9 @@ type Config struct {
 	// ExternalCloud is --cloud-provider=external; NodeIP is --node-ip.
 	ExternalCloud bool
 	NodeIP        string
+	// NoController: the Node does not say that a controller attaches its volumes
+	// (enableControllerAttachDetach is false).
+	NoController bool
 	// Port is that of the node's HTTPS API.
 	Port int32
 	// MaxPods is how many pods may run; PodsPerCore bounds it further when not 0.

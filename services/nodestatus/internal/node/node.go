@@ -32,7 +32,10 @@ func New(cfg Config, facts Facts, now time.Time) (*v1.Node, []Event) {
 }
 
 func (c Config) annotations() map[string]string {
-	out := map[string]string{controllerManaged: "true"}
+	out := map[string]string{}
+	if !c.NoController {
+		out[controllerManaged] = "true"
+	}
 	// An unspecified address names a family only: no machine of a cloud has it.
 	if ip, err := netip.ParseAddr(c.NodeIP); c.ExternalCloud && c.NodeIP != "" && (err != nil || !ip.IsUnspecified()) {
 		out[providedNodeIP] = c.NodeIP
@@ -57,6 +60,9 @@ func Reconcile(cfg Config, old *v1.Node) (node *v1.Node, changed bool) {
 		}
 	}
 	maps.Copy(node.Annotations, cfg.annotations())
+	if cfg.NoController {
+		delete(node.Annotations, controllerManaged)
+	}
 	return node, !maps.Equal(node.Labels, old.Labels) || !maps.Equal(node.Annotations, old.Annotations)
 }
 

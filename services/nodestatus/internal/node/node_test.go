@@ -292,3 +292,20 @@ func TestVolumesStayInUseUntilItIsKnownWhichAre(t *testing.T) {
 		}
 	}
 }
+
+func TestANodeWhoseVolumesNoControllerAttachesDoesNotSayThatOneDoes(t *testing.T) {
+	cfg := Config{Name: "n", NoController: true}
+	made, _ := New(cfg, Facts{}, time.Unix(0, 0))
+	if _, says := made.Annotations[controllerManaged]; says {
+		t.Errorf("a new one: %v", made.Annotations)
+	}
+	old, _ := New(Config{Name: "n"}, Facts{}, time.Unix(0, 0))
+	old.Annotations["mine"] = "1"
+	now, changed := Reconcile(cfg, old)
+	if _, says := now.Annotations[controllerManaged]; says || !changed || now.Annotations["mine"] != "1" {
+		t.Errorf("one from before: %v, changed %v", now.Annotations, changed)
+	}
+	if _, changed := Reconcile(cfg, now); changed {
+		t.Error("it is changed again")
+	}
+}

@@ -278,7 +278,12 @@ func (k *Keeper) take(ctx context.Context, there *v1.Node) {
 		return
 	}
 	if newer, err := resourceversion.CompareResourceVersion(there.ResourceVersion, k.node.ResourceVersion); err == nil && newer <= 0 {
-		return
+		if newer < 0 {
+			there = k.restored(ctx)
+		}
+		if newer == 0 || there == nil {
+			return
+		}
 	}
 	if k.node.Spec.Unschedulable != there.Spec.Unschedulable {
 		reason := "NodeSchedulable"
@@ -289,6 +294,23 @@ func (k *Keeper) take(ctx context.Context, there *v1.Node) {
 	}
 	k.node = there
 	k.publish(func(v *View) { v.Node, v.Registered = there, true })
+}
+
+// restored is the Node as it is now, if that is older than the one that is known: etcd was
+// restored from before. Else the watch is late, and it is nil.
+func (k *Keeper) restored(ctx context.Context) *v1.Node {
+	if k.deps.API == nil {
+		return nil
+	}
+	there, err := k.deps.API.Get(ctx)
+	if err != nil {
+		return nil // The next report finds out.
+	}
+	if newer, err := resourceversion.CompareResourceVersion(there.ResourceVersion, k.node.ResourceVersion); err != nil || newer >= 0 {
+		return nil
+	}
+	klog.FromContext(ctx).Info("The Node is older than it was: etcd was restored from before; going on from there", "node", k.cfg.Node.Name)
+	return there
 }
 
 // step computes the status and writes it if that is due. It returns when to

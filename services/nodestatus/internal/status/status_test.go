@@ -3,12 +3,15 @@ package status
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/peer"
@@ -37,6 +40,37 @@ func TestAnOlderNodeThatTheWatchTellsLateChangesNothing(t *testing.T) {
 		if n := len(events.Recent()); (n == 1) != taken {
 			t.Errorf("version %s: %d events", there, n)
 		}
+	}
+}
+
+// TestANodeThatWentBackWithEtcdIsTakenAtOnce: until the next report, minutes later, the
+// node would else go by what is no more.
+func TestANodeThatWentBackWithEtcdIsTakenAtOnce(t *testing.T) {
+	for name, restored := range map[string]bool{"restored": true, "the watch is late": false} {
+		synctest.Test(t, func(t *testing.T) {
+			api := fakeapiserver.New(fakeapiserver.Config{})
+			defer api.Close()
+			nodes := api.Client().CoreV1().Nodes()
+			k, _ := keeping()
+			k.deps.API = &apiserver.Node{Name: "n1", Client: nodes, Heartbeat: nodes, Timeout: time.Second}
+			before, err := nodes.Create(t.Context(), version("", false), metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			backup := api.Backup()
+			changed := before.DeepCopy()
+			changed.Spec.Unschedulable = true
+			if k.node, err = nodes.Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if restored {
+				api.Restore(backup, false)
+			}
+			k.take(t.Context(), before)
+			if got := k.node.ResourceVersion == before.ResourceVersion && !k.node.Spec.Unschedulable; got != restored {
+				t.Errorf("%s: the older Node is taken: %t", name, got)
+			}
+		})
 	}
 }
 

@@ -3,11 +3,12 @@ package admission
 import (
 	"fmt"
 	"sort"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresource "k8s.io/component-helpers/resource"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // shortage is one resource of which too little is left; CPU in thousandths,
@@ -41,7 +42,7 @@ func shortages(in Input, active []*v1.Pod) []shortage {
 	var out []shortage
 	for _, name := range inOrder(want) {
 		q, bounded := capacity[name]
-		if !bounded && (!complete || isExtended(name)) || want[name] <= 0 {
+		if !bounded && (!complete || podutil.Extended(name)) || want[name] <= 0 {
 			continue
 		}
 		if s := (shortage{name, want[name], used[name], value(name, q)}); s.missing() > 0 {
@@ -119,13 +120,6 @@ func value(name v1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// isExtended says whether a resource is not Kubernetes' own.
-func isExtended(name v1.ResourceName) bool {
-	text := string(name)
-	return strings.Contains(text, "/") && !strings.Contains(text, v1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix)
-}
-
 // checkDevices lets a pod wait whose devices the node has had and does not have
 // now: after a restart their plugin may only be on its way.
 func checkDevices(in Input) (Answer, bool) {
@@ -134,7 +128,7 @@ func checkDevices(in Input) (Answer, bool) {
 	}
 	want := requests(in.Pod)
 	for _, name := range inOrder(want) {
-		if !isExtended(name) || want[name] <= 0 {
+		if !podutil.Extended(name) || want[name] <= 0 {
 			continue
 		}
 		had, healthy := in.Node.Status.Capacity[name], in.Node.Status.Allocatable[name]

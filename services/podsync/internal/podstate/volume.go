@@ -94,14 +94,21 @@ func (e VolumeErrors) Unattachable() (message string, is bool) {
 }
 
 // EventReason is what the kubelet's event is called: volumes that are devices are mapped,
-// others mounted.
+// others mounted, and before that they are attached.
 func (e VolumeErrors) EventReason() string {
-	for _, one := range e {
-		if step := (*VolumeStep)(nil); !errors.As(one.Err, &step) || !strings.HasPrefix(step.Step, "MapVolume.") {
-			return "FailedMount"
-		}
+	all := func(of string) bool {
+		return !slices.ContainsFunc(e, func(one *VolumeError) bool {
+			step := (*VolumeStep)(nil)
+			return !errors.As(one.Err, &step) || !strings.HasPrefix(step.Step, of)
+		})
 	}
-	return "FailedMapVolume"
+	switch {
+	case all("MapVolume."):
+		return "FailedMapVolume"
+	case all("AttachVolume."):
+		return "FailedAttachVolume"
+	}
+	return "FailedMount"
 }
 
 // Standing lists those that stand all the same.

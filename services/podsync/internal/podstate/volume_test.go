@@ -36,7 +36,8 @@ func TestOfManyVolumesThatFailedTheFirstAreNamed(t *testing.T) {
 func TestDevicesThatFailAreNamedAsTheKubeletDoes(t *testing.T) {
 	device := &VolumeError{Volume: "d", Err: &VolumeStep{Step: "MapVolume.MapPodDevice", Err: errors.New("no")}}
 	mount := &VolumeError{Volume: "m", Err: &VolumeStep{Step: "MountVolume.MountDevice", Err: errors.New("no")}}
-	for want, errs := range map[string]VolumeErrors{"FailedMapVolume": {device}, "FailedMount": {device, mount}} {
+	attach := &VolumeError{Volume: "a", Err: &VolumeStep{Step: "AttachVolume.Attach", Err: errors.New("no")}}
+	for want, errs := range map[string]VolumeErrors{"FailedMapVolume": {device}, "FailedMount": {device, mount, attach}, "FailedAttachVolume": {attach, attach}} {
 		if got := errs.EventReason(); got != want {
 			t.Errorf("%v: %s, want %s", errs, got, want)
 		}

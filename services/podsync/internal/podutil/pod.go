@@ -6,7 +6,11 @@
 // API's types.
 package podutil
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // The annotations that a node writes into the pods it has; kubectl and log
 // collectors read them. AnnotationMirror holds the AnnotationHash of the static
@@ -43,6 +47,13 @@ func Critical(pod *v1.Pod) bool {
 func foreign(pod *v1.Pod) bool {
 	source := pod.Annotations[AnnotationSource]
 	return source != "" && source != SourceAPI
+}
+
+// Extended says whether a resource is not Kubernetes' own.
+func Extended(name v1.ResourceName) bool {
+	text := string(name)
+	return strings.Contains(text, "/") && !strings.Contains(text, v1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix)
 }
 
 // TerminalPhase says whether a pod in this phase stays in it for ever.

@@ -57,6 +57,11 @@ func (s *Server) HoldExec(stream podsyncv1.PodSyncService_HoldExecServer) error 
 		klog.FromContext(stream.Context()).Error(err, "The command of a session that broke may be left in its container",
 			"containerID", resp.GetContainerId(), "program", hold.Program())
 	}
+	if errors.Is(err, execreaper.ErrStopped) {
+		// The parts may have been told of the stop before the streams were: the caller is
+		// to resume all the same.
+		return fmt.Errorf("%w: %w", rpcerr.ErrUnavailable, err)
+	}
 	return err
 }
 

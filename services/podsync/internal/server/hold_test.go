@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
@@ -68,6 +69,7 @@ type holding struct {
 	client    podsyncv1.PodSyncServiceClient
 	conn      *grpc.ClientConn
 	stop      func() // as a signal does
+	stopParts func() // of it the parts hear first
 	asked     []string
 	err       error // of the runtime
 }
@@ -97,7 +99,9 @@ func withHolding(t *testing.T, test func(t *testing.T, h *holding)) {
 		listener := bufconn.Listen(1 << 20)
 		go func() { _ = server.Serve(listener) }()
 		var parts sync.WaitGroup
-		parts.Go(func() { _ = book.Run(stopping) })
+		running, stopParts := context.WithCancel(stopping)
+		h.stopParts = stopParts
+		parts.Go(func() { _ = book.Run(running) })
 		if h.conn, err = grpc.NewClient("passthrough:///x", append(rpc.ClientOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...); err != nil {
 			t.Fatal(err)
@@ -322,4 +326,28 @@ func TestOfThoseWhoHaveMostLeavingSessionsTheFirstAreGivenUp(t *testing.T) {
 	if len(l.all) != mostLeaving-1 { // one of the many made room for it
 		t.Errorf("%d are counted", len(l.all))
 	}
+}
+
+// TestAStopOfWhichThePartsHearFirstLosesNoCommand: whoever waits for its end resumes with
+// the next podsync.
+func TestAStopOfWhichThePartsHearFirstLosesNoCommand(t *testing.T) {
+	withHolding(t, func(t *testing.T, h *holding) {
+		stream, _, err := h.begin(t, opening("sh"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Over{Over: &podsyncv1.ExecOver{ClientLeft: true}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		h.stopParts()
+		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+			t.Errorf("told %v: the session is not resumed", err)
+		}
+		if !h.container.runs() {
+			t.Error("a podsync that stops ended the command")
+		}
+	})
 }

@@ -81,7 +81,7 @@ func (w *world) bindClaim(name string) {
 	claim.Spec.VolumeName = pv.Name
 	claim, err = core.PersistentVolumeClaims(namespace).Update(w.t.Context(), claim, metav1.UpdateOptions{})
 	w.must(err)
-	claim.Status.Phase = v1.ClaimBound
+	claim.Status.Phase, claim.Status.Capacity = v1.ClaimBound, pv.Spec.Capacity
 	_, err = core.PersistentVolumeClaims(namespace).UpdateStatus(w.t.Context(), claim, metav1.UpdateOptions{})
 	w.must(err)
 }

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // diskUser is a pod with volumes of CSI drivers.
@@ -116,10 +117,14 @@ func (s *subject) distinct() {
 func (w *world) makeDisk(claim string) {
 	p := w.scenario.csi.claims[claim]
 	w.createClaim(claim)
+	mode := ptr.To(v1.PersistentVolumeFilesystem)
+	if w.scenario.csi.isRaw(claim) {
+		mode = ptr.To(v1.PersistentVolumeBlock)
+	}
 	_, err := w.api.Admin().CoreV1().PersistentVolumes().Create(w.t.Context(), &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "of-" + claim},
 		Spec: v1.PersistentVolumeSpec{
-			AccessModes:            []v1.PersistentVolumeAccessMode{v1.ReadWriteMany},
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}, Capacity: storageOf(firstSize), VolumeMode: mode,
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: p.name, VolumeHandle: "h-" + claim}},
 		},
 	}, metav1.CreateOptions{})

@@ -120,6 +120,7 @@ func (s *inUseStream) Send(f *podsyncv1.WatchVolumesInUseResponse) error {
 func (a *attacher) run() {
 	for !a.w.closing.Load() {
 		time.Sleep(2 * time.Second)
+		a.resizes()
 		a.mu.Lock()
 		a.step()
 		a.mu.Unlock()

@@ -24,6 +24,8 @@ type csiPlan struct {
 	drivers []*driverPlan
 	// claims are the drivers of claims, by the claims' names.
 	claims map[string]*driverPlan
+	// raw are the claims whose volumes are devices.
+	raw []string
 	// dies is at which of its calls to drivers podsync dies, zero for at none; after: the
 	// call has its effect first.
 	dies  int
@@ -34,6 +36,7 @@ type csiPlan struct {
 type driverPlan struct {
 	name                      string
 	stages, attach, republish bool
+	grows                     bool
 	// heavy is how much goes wrong; a driver with zero is as it should be.
 	heavy float64
 	// hangs: all of it does now and then, for a while.
@@ -210,6 +213,9 @@ func (d *driver) config() fakecsi.Config {
 	if d.stages {
 		can = append(can, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
 	}
+	if d.grows {
+		can = append(can, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	}
 	w := d.disks.w
 	put := func(volume, target string) error {
 		w.judge.diskMounts(d, volume, target)
@@ -227,6 +233,11 @@ func (d *driver) config() fakecsi.Config {
 			return w.mounts.Unmount(target)
 		},
 		Mounted: w.mounts.Mounted,
+		Device:  d.putDevice,
+		Grow: func(volume, _ string, bytes int64) error {
+			w.judge.diskGrown(d, volume, bytes)
+			return nil
+		},
 		Fault: func(ctx context.Context, at string) error {
 			return d.mishap(ctx, strings.HasSuffix(at, " done"))
 		},
@@ -272,6 +283,9 @@ func (d *driver) choose(name, about string) (m mishap) {
 		m.err = code(codes.Aborted, codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Canceled)
 	case x < .12:
 		m.err, m.after = code(codes.Internal, codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.Unknown), false
+		if name == "NodeExpandVolume" && status.Code(m.err) == codes.FailedPrecondition {
+			m.err = code(codes.Internal) // the other says that it will not grow while it is used, ever
+		}
 	case x < .15:
 		m.hang = time.Duration(20+rng.IntN(300)) * time.Second // which is also: late
 	case x < .19:
@@ -284,7 +298,7 @@ func (d *driver) choose(name, about string) (m mishap) {
 
 // changing says whether a call changes something.
 func changing(name string) bool {
-	return strings.HasSuffix(name, "stageVolume") || strings.HasSuffix(name, "StageVolume") || strings.HasSuffix(name, "ublishVolume")
+	return strings.HasSuffix(name, "stageVolume") || strings.HasSuffix(name, "StageVolume") || strings.HasSuffix(name, "ublishVolume") || name == "NodeExpandVolume"
 }
 
 // mishap happens before or after a call's effect.

@@ -30,7 +30,8 @@
 // a few drain a node full of pods at once. Some have claims, which are made, and
 // bound to volumes that are made, at any time. Some have two CSI drivers and pods with
 // volumes of these, their own and shared ones, which are staged and attached or not; what
-// attaches them, and what writes into the Node which are in use, takes its time. In some the node evicts pods, with
+// attaches them, and what writes into the Node which are in use, takes its time. Some of
+// their volumes become larger, and some are devices. In some the node evicts pods, with
 // grace periods of all lengths, once or again with less, while podsync dies before or
 // after its answer, and has room made.
 //
@@ -50,7 +51,7 @@
 //     dies at any call, before or after its effect, and comes back at its socket or at
 //     another; all of a driver hangs for a while; podsync dies at any call to one.
 //   - probes: the process dies, results come late.
-//   - The disk: what was kept of the probes is damaged.
+//   - The disk: what was kept of the probes is damaged, or what is kept of volumes.
 //
 // # Invariants
 //
@@ -71,10 +72,12 @@
 // attached, nor does the Node stop saying so before it is unstaged; none is taken from a
 // pod before its containers have ended and its sandbox is stopped, or unstaged while a pod
 // has it; where nothing else fails, a driver that is as it should be is asked at once
-// whatever another does. When it is quiet
+// whatever another does; nothing grows where it is not or beyond what was asked for, and no
+// claim says a size that its volume has not; no container starts without its devices. When
+// it is quiet
 // (quiet_test.go): the outcome that was asked for, statuses and readiness as the
 // runtime has them, files as their ConfigMaps are, sizes as they were asked for and
-// fit, no sandbox, container, mount,
+// fit, also those of volumes, beside each of which lies what says whose it is, no sandbox, container, mount,
 // directory, log or link without an owner, and no work where nothing happens.
 // Each has a broken case in sabotage_test.go that shows that it is found, but for
 // two that the fakes do not let break: a container that is removed while it runs,

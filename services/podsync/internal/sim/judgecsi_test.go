@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
@@ -25,6 +26,11 @@ type account struct {
 	// over are the places in which a volume was published and is no more, and first those
 	// in which one was asked for.
 	over, first map[string]bool
+	// sizes are those that claims were asked to have, and grown those that their volumes
+	// have, in bytes.
+	sizes, grown map[string]int64
+	// staged are the volumes that are staged as devices, by their drivers and handles.
+	staged map[string]bool
 }
 
 // asked is what one life of podsync has asked drivers for.
@@ -38,6 +44,7 @@ func newAccount() account {
 	return account{
 		lives: map[*life]*asked{}, used: map[string]time.Time{}, shown: map[string]time.Time{}, bound: map[string]time.Time{},
 		drivers: map[string]time.Time{}, over: map[string]bool{}, first: map[string]bool{},
+		sizes: map[string]int64{}, grown: map[string]int64{}, staged: map[string]bool{},
 	}
 }
 
@@ -105,11 +112,14 @@ func (w *world) places(driver, handle string) (at []string) {
 			at = append(at, m)
 		}
 	}
-	return at
+	return append(at, w.deviceFiles(driver, handle)...)
 }
 
 // podAt is the pod that has a place, by its UID; empty for the place of all.
 func (w *world) podAt(place string) string {
+	if uid := w.deviceAt(place); uid != "" {
+		return uid
+	}
 	rest, ok := strings.CutPrefix(place, filepath.Join(w.dir, "root", "pods")+"/")
 	uid, _, _ := strings.Cut(rest, "/")
 	if !ok {
@@ -142,6 +152,8 @@ func (j *judge) diskCall(l *life, d *driver, name string, req any) (ended func(e
 		j.mayComeLocked(d, mine, what, req)
 	case "NodeUnpublishVolume":
 		j.mayGoLocked(what, place)
+	case "NodeExpandVolume":
+		j.mayGrowLocked(d, what, req.(*csi.NodeExpandVolumeRequest))
 	case "NodeUnstageVolume":
 		for _, at := range j.w.places(d.name, volume) {
 			if at != place {
@@ -159,8 +171,11 @@ func (j *judge) diskCall(l *life, d *driver, name string, req any) (ended func(e
 			if err == nil && name == "NodeUnpublishVolume" {
 				j.disks.over[place] = true
 			}
-		case err == nil:
+		case err == nil && name != "NodeExpandVolume":
 			mine.there[place] = true
+		}
+		if strings.HasSuffix(name, "tageVolume") && (err == nil || name == "NodeUnstageVolume") {
+			j.disks.staged[of] = name == "NodeStageVolume"
 		}
 	}
 }
@@ -187,7 +202,7 @@ func (j *judge) mayComeLocked(d *driver, mine *asked, what string, req any) {
 		}
 		return
 	}
-	if q, ok := req.(interface{ GetStagingTargetPath() string }); ok && persistent && d.stages && j.w.mounts.Source(q.GetStagingTargetPath()) == "" {
+	if q, ok := req.(*csi.NodePublishVolumeRequest); ok && persistent && d.stages && j.w.mounts.Source(q.GetStagingTargetPath()) == "" && !(q.GetVolumeCapability().GetBlock() != nil && j.disks.staged[d.name+" "+volume]) {
 		j.violationLocked("%s was asked for before it was staged", what)
 	}
 	if j.disks.over[place] {
@@ -296,6 +311,10 @@ func (j *judge) equipped(tr fakecri.Transition, f *facts) {
 			continue
 		}
 		name := v.Name
+		if v.PersistentVolumeClaim != nil && j.w.scenario.csi.isRaw(v.PersistentVolumeClaim.ClaimName) {
+			j.hasDevice(tr, v, p)
+			continue
+		}
 		if v.PersistentVolumeClaim != nil {
 			name = "of-" + v.PersistentVolumeClaim.ClaimName
 		}
@@ -319,9 +338,14 @@ func (w *world) strayDisks(owners map[string]*v1.Pod) string {
 			}
 		}
 	}
+	for _, why := range []string{w.strayDevices(owners, have), w.ungrown(owners), w.unsaid(owners)} {
+		if why != "" {
+			return why
+		}
+	}
 	stagings := w.stagings()
 	for _, m := range w.mounts.Mounts() {
-		if !strings.HasPrefix(m, stagings) {
+		if !strings.HasPrefix(m, stagings) || w.deviceAt(m) != "" {
 			continue
 		}
 		if parts := strings.Fields(w.mounts.Source(m)); len(parts) != 3 || !have["kubernetes.io/csi/"+parts[1]+"^"+parts[2]] {

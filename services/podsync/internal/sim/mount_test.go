@@ -85,6 +85,9 @@ func (j *judge) furnished(tr fakecri.Transition, f *facts) {
 func (j *judge) mounted(call, target string) {
 	rest, below := strings.CutPrefix(target, filepath.Join(j.w.dir, "root", "pods")+"/")
 	uid, _, _ := strings.Cut(rest, "/")
+	if of := j.w.deviceAt(target); of != "" {
+		uid, below = of, true
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.w.tell("MOUNT", "call", call, "target", rest)

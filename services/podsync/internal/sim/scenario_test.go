@@ -79,6 +79,9 @@ func newScenario(seed int64) *scenario {
 	s.worlds(seed)
 	s.evictions(seed)
 	s.storage(seed)
+	s.devices(seed)
+	s.growths(seed)
+	s.damages(seed)
 	slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return s
 }

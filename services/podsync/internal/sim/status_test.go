@@ -10,6 +10,9 @@ import (
 
 // write checks one change of an object in the apiserver.
 func (j *judge) write(wr fakeapiserver.Write) {
+	if wr.GVR.Resource == "persistentvolumeclaims" {
+		j.claimWritten(wr)
+	}
 	if wr.GVR.Resource != "pods" {
 		return
 	}

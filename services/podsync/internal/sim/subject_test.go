@@ -87,7 +87,7 @@ func newPod(shape, name string, grace *int64, rng *rand.Rand) *subject {
 	case spender:
 		m.spending()
 		return sub
-	case diskUser:
+	case diskUser, deviceUser:
 		m.main(m.forever())
 		return sub
 	case drained:

@@ -123,7 +123,8 @@ type place struct {
 
 // slot is one certificate; who has the turn has the rest.
 type slot struct {
-	turn chan struct{}
+	turn  chan struct{}
+	shown shown // guarded by Cache.mu
 	state
 }
 
@@ -176,6 +177,7 @@ func (c *Cache) Get(ctx context.Context, r Request) (Credential, error) {
 	for {
 		changed := c.next()
 		cred, err := c.step(ctx, r, &s.state)
+		c.show(r, s)
 		if !errors.Is(err, errNotIssued) {
 			return cred, err
 		}
@@ -205,7 +207,7 @@ func (c *Cache) slot(r Request) (*slot, bool) {
 		all = map[place]*slot{}
 		c.slots[r.Pod.UID] = all
 	}
-	s := &slot{turn: make(chan struct{}, 1)}
+	s := &slot{turn: make(chan struct{}, 1), shown: shown{signer: r.Source.SignerName}}
 	all[at] = s
 	return s, true
 }

@@ -31,6 +31,8 @@ type state struct {
 
 	// refused is why there will never be another.
 	refused error
+	// refusedAs is what the series call it.
+	refusedAs string
 }
 
 // step takes a certificate as far as it can be taken now.
@@ -119,9 +121,9 @@ func (c *Cache) look(ctx context.Context, r Request, s *state, now time.Time) er
 func (c *Cache) take(r Request, s *state, pcr *certificatesv1beta1.PodCertificateRequest) {
 	name := pcr.Namespace + "/" + pcr.Name
 	refuse := func(cond metav1.Condition, kind, past string) {
-		*s = state{refused: fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", past, cond.Reason, cond.Message)}
+		*s = state{refusedAs: past, refused: fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", past, cond.Reason, cond.Message)}
 		verb := "failed"
-		if past == "denied" {
+		if past == denied {
 			verb = "was denied"
 		}
 		c.tell(r.Pod, kind, fmt.Sprintf("PodCertificateRequest %s %s, reason=%q, message=%q", name, verb, cond.Reason, cond.Message))
@@ -129,27 +131,27 @@ func (c *Cache) take(r Request, s *state, pcr *certificatesv1beta1.PodCertificat
 	for _, cond := range pcr.Status.Conditions {
 		switch cond.Type {
 		case certificatesv1beta1.PodCertificateRequestConditionTypeDenied:
-			refuse(cond, cond.Type, "denied")
+			refuse(cond, cond.Type, denied)
 			return
 		case certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
-			refuse(cond, cond.Type, "failed")
+			refuse(cond, cond.Type, failed)
 			return
 		case certificatesv1beta1.PodCertificateRequestConditionTypeIssued:
-			fresh := state{key: s.pendingKey, chain: cleanChain(pcr.Status.CertificateChain)}
-			if len(fresh.chain) == 0 {
-				refuse(cond, certificatesv1beta1.PodCertificateRequestConditionTypeFailed, "failed")
+			next := state{key: s.pendingKey, chain: cleanChain(pcr.Status.CertificateChain)}
+			if len(next.chain) == 0 {
+				refuse(cond, certificatesv1beta1.PodCertificateRequestConditionTypeFailed, failed)
 				return
 			}
-			fresh.refreshAt = time.Now().Add(retryAfter) // whatever a signer says
+			next.refreshAt = time.Now().Add(retryAfter) // whatever a signer says
 			if begin := pcr.Status.BeginRefreshAt; begin != nil {
-				if at := begin.Add(jitter()); at.After(fresh.refreshAt) {
-					fresh.refreshAt = at
+				if at := begin.Add(jitter()); at.After(next.refreshAt) {
+					next.refreshAt = at
 				}
 			}
 			if at := pcr.Status.NotAfter; at != nil {
-				fresh.expires = at.Time
+				next.expires = at.Time
 			}
-			*s = fresh
+			*s = next
 			return
 		}
 	}

@@ -2,7 +2,7 @@
 // disk they lie on fills up, or when somebody asks for the room.
 //
 // It owns which images go and in which order: the one used longest ago first. It
-// must never remove an image that a container has, that a pod of this node
+// must never remove an image that a container has or has mounted, that a pod of this node
 // wants, that the runtime has pinned, or that sandboxes are made of; and never
 // one before all pods of the node are known.
 //
@@ -39,6 +39,8 @@ type Runtime interface {
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
 	// ListContainers lists all containers when uid is empty.
 	ListContainers(ctx context.Context, uid string) ([]*runtimeapi.Container, error)
+	// ContainerStatus says what a container has mounted.
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	// RemoveImage removes an image by its id.
 	RemoveImage(ctx context.Context, id string) error
 	// ImageDirectory is where the images lie.

@@ -153,8 +153,15 @@ func (r *rig) there() string {
 }
 
 // contains makes a container of an image in the runtime.
-func (r *rig) contains(name string) {
+func (r *rig) contains(name string) { r.mounts(name) }
+
+// mounts makes one that has images mounted.
+func (r *rig) mounts(name string, images ...string) {
 	r.t.Helper()
+	var mounts []*runtimeapi.Mount
+	for i, image := range images {
+		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: fmt.Sprintf("/%d", i), Readonly: true, Image: &runtimeapi.ImageSpec{Image: image}})
+	}
 	ctx := r.t.Context()
 	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Uid: "u", Namespace: "n"}}
 	sandbox, err := r.cri.RunSandbox(ctx, config, "")
@@ -162,7 +169,8 @@ func (r *rig) contains(name string) {
 		r.t.Fatal(err)
 	}
 	_, err = r.cri.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: name},
+		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: name}, Mounts: mounts,
+		Labels: map[string]string{cri.LabelPodUID: "u"},
 	}, config)
 	if err != nil {
 		r.t.Fatal(err)
@@ -368,7 +376,7 @@ func TestReclaimGoesOnWhenAnImageCannotBeRemovedAndNamesIt(t *testing.T) {
 func TestReclaimEndsWithRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		p := &pass{c: New(Config{}, Deps{Runtime: hung{}})}
+		p := &pass{c: New(Config{}, Deps{Runtime: hung{}, Sources: &rig{}})}
 		time.AfterFunc(time.Second, cancel)
 		if _, err := p.reclaimWithin(ctx, t.Context()); !errors.Is(err, context.Canceled) {
 			t.Errorf("ended with %v", err)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/reference"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 )
@@ -78,6 +79,13 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 			inUse[canonical(name)] = true
 		}
 	}
+	mounted, err := p.mounted(ctx, containers)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range mounted {
+		inUse[canonical(name)] = true
+	}
 	delete(inUse, "")
 	var unused []*record
 	known, names := map[string]*record{}, map[string]bool{}
@@ -118,6 +126,38 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 		return cmp.Or(a.lastUsed.Compare(b.lastUsed), a.firstSeen.Compare(b.firstSeen), strings.Compare(a.image.GetId(), b.image.GetId()))
 	})
 	return unused, nil
+}
+
+// mounted are the images that containers have as volumes, as they were resolved: the name
+// in the pod's spec may be another image's by now. Lists do not say that; asked for is
+// each container of a pod that has such volumes, or that is not known. Before all pods
+// are, no image goes, and nobody is asked.
+func (p *pass) mounted(ctx context.Context, containers []*runtimeapi.Container) (names []string, err error) {
+	if !p.c.deps.known() {
+		return nil, nil
+	}
+	mounts := map[string]bool{} // by pod
+	for _, pod := range p.c.deps.Pods.List() {
+		mounts[string(pod.Pod.UID)] = slices.ContainsFunc(pod.Pod.Spec.Volumes, func(v v1.Volume) bool { return v.Image != nil })
+	}
+	for _, c := range containers {
+		if may, known := mounts[c.GetLabels()[cri.LabelPodUID]]; known && !may {
+			continue
+		}
+		st, err := p.c.deps.Runtime.ContainerStatus(ctx, c.GetId())
+		switch {
+		case cri.IsNotFound(err):
+			continue // it went meanwhile
+		case err != nil:
+			return nil, fmt.Errorf("ask for the images that container %s has as volumes: %w", c.GetId(), err)
+		}
+		for _, m := range st.GetMounts() {
+			if m.GetImage() != nil {
+				names = append(names, m.GetImage().GetImage())
+			}
+		}
+	}
+	return names, nil
 }
 
 // keepUnseen goes on with what is remembered of images that a list may be missing.
@@ -162,8 +202,9 @@ func (p *pass) prune(ctx context.Context, before time.Time, known map[string]*re
 
 // collect removes images that are too old, and then as many as the disk needs.
 func (p *pass) collect(ctx context.Context) error {
+	known := p.c.deps.known() // before anything is looked at: what is asked depends on it
 	unused, err := p.look(ctx)
-	if err != nil || !p.c.deps.known() {
+	if err != nil || !known {
 		return err
 	}
 	unused, err = p.byAge(ctx, unused)
@@ -240,11 +281,12 @@ func (p *pass) reclaimWithin(life, asked context.Context) (Reclaimed, error) {
 
 // reclaim removes all that is unused.
 func (p *pass) reclaim(ctx context.Context) (freed Reclaimed, err error) {
+	known := p.c.deps.known()
 	unused, err := p.look(ctx)
 	if err != nil {
 		return freed, err
 	}
-	if !p.c.deps.known() {
+	if !known {
 		return freed, ErrNotAllKnown
 	}
 	for _, r := range unused {

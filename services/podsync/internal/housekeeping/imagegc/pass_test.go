@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 )
 
@@ -27,6 +30,29 @@ func TestADiskThatCannotBeFreedIsToldOnTheNode(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if got := strings.Fields(r.there()); len(got) != 8 || len(r.seen()) != 3 {
 			t.Errorf("left %s, events %q after removals work again", got, r.seen())
+		}
+	})
+}
+
+func TestAnImageThatAContainerHasMountedStaysThoughItsNameIsAnothers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, Config{MaxAge: time.Minute, HighPercent: 100}, fakecri.Config{}, 3)
+		id := func(i int) string {
+			found, err := r.cri.ImageFor(t.Context(), &runtimeapi.ImageSpec{Image: image(i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found.GetId()
+		}
+		// What the pod's volume names was i1 when it was resolved, and is not any more.
+		r.wants("u", v1.PodRunning, v1.PodSpec{
+			Containers: []v1.Container{{Image: "i0"}},
+			Volumes:    []v1.Volume{{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "data"}}}},
+		})
+		r.mounts("i0", id(1))
+		time.Sleep(10 * time.Minute)
+		if got := r.there(); got != "0 1" {
+			t.Errorf("left %q, want the container's image and the one that it has mounted", got)
 		}
 	})
 }

@@ -35,6 +35,9 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	if settled, err := e.clear(ctx, t); settled || err != nil {
 		return err
 	}
+	if err := e.lacksDevices(t.Pod, c); err != nil {
+		return e.startFailed(ctx, t, reasonConfig, err)
+	}
 	id, ip, unseen := e.createAndStart(ctx, t, c)
 	if id == "" {
 		return unseen

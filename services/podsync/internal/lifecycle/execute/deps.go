@@ -129,7 +129,7 @@ type Config struct {
 	SetupTimeout time.Duration
 }
 
-// Deps are what an Executor is given; all but EnsureCgroup, Ends, Returns,
+// Deps are what an Executor is given; all but EnsureCgroup, Ends, Returns, PluginHas,
 // ProcessAlive and Metrics must be set.
 type Deps struct {
 	Runtime  Runtime
@@ -153,6 +153,9 @@ type Deps struct {
 	// log of each container stays then, and with it the count of its restarts.
 	// Nil when none ever is.
 	Returns func(uid types.UID) bool
+	// PluginHas says whether an extended resource of the node is a device plugin's, of
+	// which there are none here yet.
+	PluginHas func(name v1.ResourceName) (bool, error)
 	// HostIPs are the node's addresses, primary first.
 	HostIPs func() []string
 	// ProcessAlive says whether a process of the host runs; /proc does when nil.

@@ -21,10 +21,16 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/security"
 )
 
+// reasonPrepare is of a pod whose devices are not ready for it.
+const reasonPrepare = "FailedPrepareDynamicResources"
+
 func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 	attempt := uint32(t.Action.Attempt)
 	if attempt > 0 {
 		e.deps.Events.Pod(t.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	if err := unprepared(t.Pod); err != nil {
+		return e.sandboxFailed(ctx, t, reasonPrepare, err)
 	}
 	config, handler, err := e.sandboxConfig(ctx, t.Pod, attempt, t.Action.PodStarted)
 	if err != nil {
@@ -78,8 +84,11 @@ func (e *Executor) adoptSandbox(ctx context.Context, t Task, cause error) error 
 func (e *Executor) sandboxFailed(ctx context.Context, t Task, word string, err error) error {
 	if ctx.Err() == nil {
 		event, message := "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error()
-		if errors.Is(err, criconfig.ErrCgroup) {
+		switch {
+		case errors.Is(err, criconfig.ErrCgroup):
 			event, message = "FailedCreatePodContainer", err.Error()
+		case errors.Is(err, errNoDRA):
+			event, message = reasonPrepare, "Failed to prepare dynamic resources: "+err.Error()
 		}
 		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, event, message)
 	}

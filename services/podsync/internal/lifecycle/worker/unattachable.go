@@ -13,14 +13,19 @@ import (
 const attachmentLimit = "VolumeAttachmentLimitExceeded"
 
 // unattachable rejects a pod that has not run, and that waits for a volume which the node
-// has no room for: who made it makes another one, elsewhere.
+// has no room for: who made it makes another one, elsewhere. One that has run goes on to
+// wait, and says so.
 // Source: KEP-4876
 func (w *worker) unattachable(o outcome) {
 	failed := (podstate.VolumeErrors)(nil)
-	if o.cancelled || !errors.As(o.err, &failed) || w.state.Pod == nil || w.ending() || len(w.state.Observed.Containers) > 0 {
+	if o.cancelled || !errors.As(o.err, &failed) || w.state.Pod == nil || w.ending() {
 		return
 	}
 	message, is := failed.Unattachable()
+	if is && len(w.state.Observed.Containers) > 0 {
+		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, failed.EventReason(), failed.Error())
+		return
+	}
 	if !is || !w.reg.reject(w.uid, podstate.Stop{Reason: attachmentLimit, Message: "Pod was rejected: " + message}) {
 		return
 	}

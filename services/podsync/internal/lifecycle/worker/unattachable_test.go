@@ -14,6 +14,30 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
+// TestAPodThatHasRunSaysThatTheNodeHasNoRoomForItsVolume: it is not rejected, and says what
+// it waits for, as of any other volume.
+func TestAPodThatHasRunSaysThatTheNodeHasNoRoomForItsVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": runsOn(fakecri.Term{})}})
+		r.reg.Ready("api")
+		pod := newPod("p", v1.Container{Image: "app:1"})
+		r.reg.Set(pod, "api")
+		r.until("running", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodRunning })
+		full := podstate.VolumeErrors{{Volume: "v", Err: &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: fmt.Errorf("%w: full", podstate.ErrNoRoomToAttach)}}}
+		r.e.setup = func(*v1.Pod) error { return full }
+		changed := pod.DeepCopy()
+		changed.Labels = map[string]string{"new": "label"}
+		r.reg.Set(changed, "api")
+		r.until("told", time.Minute, func() bool { return len(r.eventsWith("FailedMount")) > 0 })
+		if got := r.eventsWith("FailedMount"); !strings.Contains(got[0], full.Error()) {
+			t.Errorf("events %q", got)
+		}
+		if st := r.status(pod.UID); st.Phase != v1.PodRunning {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
 func TestAPodWhoseVolumeTheNodeHasNoRoomForIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": runsOn(fakecri.Term{})}})

@@ -90,7 +90,7 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	}
 	return &runtimeapi.Mount{
 		ContainerPath: target(m), HostPath: host, Readonly: readOnly, Propagation: propagation,
-		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil && !b.deps.Volumes.OfHost(pod.UID, m.Name),
+		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil && source.NFS == nil && !b.deps.Volumes.OfHost(pod.UID, m.Name),
 	}, nil
 }
 
@@ -141,6 +141,9 @@ func volumeOf(pod *v1.Pod, name string) *v1.Volume {
 func alwaysReadOnly(v *v1.Volume) bool {
 	if csi := v.CSI; csi != nil && csi.ReadOnly != nil {
 		return *csi.ReadOnly
+	}
+	if v.NFS != nil {
+		return v.NFS.ReadOnly
 	}
 	return v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil
 }

@@ -188,7 +188,8 @@ func (h *Hold) End() {
 	}
 }
 
-var errStopped = errors.New("podsync is stopping")
+// ErrStopped is why a session is not Settled when podsync stops: the next one may.
+var ErrStopped = errors.New("podsync is stopping")
 
 // Left notes that the client has left, and what is in the container now: of a
 // command that ends in the next moment, for its input does, what it has started
@@ -261,11 +262,11 @@ func (b *Book) wait(ctx context.Context, c <-chan struct{}, d time.Duration) err
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-b.stopped:
-		return errStopped
+		return ErrStopped
 	}
 	select {
 	case <-b.stopped:
-		return errStopped
+		return ErrStopped
 	default:
 		return nil
 	}

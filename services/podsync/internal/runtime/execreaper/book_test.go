@@ -260,7 +260,7 @@ func TestNothingIsEndedBeforeClientsCameBackNorWhenPodsyncStops(t *testing.T) {
 		other := b.Resume("c", []string{"sh"}, began)
 		time.Sleep(time.Hour)
 		cancel()
-		if err := <-done; !errors.Is(err, errStopped) {
+		if err := <-done; !errors.Is(err, ErrStopped) {
 			t.Errorf("when podsync stops: %v", err)
 		}
 		other.End()

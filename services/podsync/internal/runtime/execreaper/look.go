@@ -76,7 +76,7 @@ func (h *Hold) ask(ctx context.Context, judging bool) (*look, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-b.stopped:
-		return nil, errStopped
+		return nil, ErrStopped
 	}
 }
 

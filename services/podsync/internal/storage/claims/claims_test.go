@@ -205,9 +205,10 @@ func TestAKindThatIsNotSupportedIsNamed(t *testing.T) {
 		"hostPath":   {v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{}}, ""},
 		"local":      {v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{}}, ""},
 		"csi":        {v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{}}, ""},
-		"nfs":        {v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}, "PersistentVolume pv is of the kind nfs, which this node does not support yet; use csi, hostPath or local"},
+		"nfs":        {v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}, ""},
+		"iscsi":      {v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{}}, "PersistentVolume pv is of the kind iscsi, which this node does not support yet; use csi, nfs, hostPath or local"},
 		"flexVolume": {v1.PersistentVolumeSource{FlexVolume: &v1.FlexPersistentVolumeSource{}}, "PersistentVolume pv is of the kind flexVolume, which this node does not run; use a CSI driver"},
-		"unknown":    {v1.PersistentVolumeSource{}, "PersistentVolume pv is of the kind unknown, which this node does not support yet; use csi, hostPath or local"},
+		"unknown":    {v1.PersistentVolumeSource{}, "PersistentVolume pv is of the kind unknown, which this node does not support yet; use csi, nfs, hostPath or local"},
 	} {
 		pv := volume()
 		pv.Spec.PersistentVolumeSource = c.source

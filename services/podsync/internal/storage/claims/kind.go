@@ -13,6 +13,7 @@ const (
 	HostPath = "hostPath"
 	Local    = "local"
 	CSI      = "csi"
+	NFS      = "nfs"
 )
 
 // Kind is the field of a volume's source that is set, as in its spec: hostPath, csi …
@@ -35,11 +36,11 @@ func IsDevice(pv *v1.PersistentVolume) bool {
 // CheckKind refuses volumes of kinds that this node cannot set up.
 func CheckKind(pv *v1.PersistentVolume) error {
 	switch kind := Kind(pv); kind {
-	case HostPath, Local, CSI:
+	case HostPath, Local, CSI, NFS:
 	case "flexVolume":
 		return fmt.Errorf("PersistentVolume %s is of the kind flexVolume, which this node does not run; use a CSI driver", pv.Name)
 	default:
-		return fmt.Errorf("PersistentVolume %s is of the kind %s, which this node does not support yet; use csi, hostPath or local", pv.Name, kind)
+		return fmt.Errorf("PersistentVolume %s is of the kind %s, which this node does not support yet; use csi, nfs, hostPath or local", pv.Name, kind)
 	}
 	if IsDevice(pv) && pv.Spec.CSI == nil && pv.Spec.Local == nil {
 		return fmt.Errorf("PersistentVolume %s has volumeMode Block, which volumes of the kind %s do not have", pv.Name, Kind(pv))

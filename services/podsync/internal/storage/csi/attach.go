@@ -20,6 +20,10 @@ func asWaitForAttach(err error) error {
 	return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
 }
 
+// errNoController is why a node attaches nothing. A kubelet does not either, since CSI
+// drivers' volumes are attached by what watches VolumeAttachments, which nodes may not make.
+var errNoController = errors.New("attaching volumes from the kubelet is not supported; set enableControllerAttachDetach to true, and the control plane attaches them")
+
 // Attach implements volume.Attacher: it tells that the volume is in use, so that nobody
 // detaches it, and waits until the Node object shows that, and that it is attached.
 // Source: https://github.com/kubernetes/design-proposals-archive/blob/main/storage/volume-provisioning.md
@@ -32,18 +36,30 @@ func (c *Volumes) Attach(ctx context.Context, r volume.Request) error {
 		if err != nil {
 			return asWaitForAttach(err)
 		}
-		needed := needsAttachment(object)
-		c.inUse.want(w.pod.UID, w.id(), needed)
-		if !needed {
-			return nil
+		needed, stands := needsAttachment(object), c.stands(&w)
+		attached := stands && isAttached(c.deps.Node.Object(), uniqueName(w.id()))
+		c.inUse.want(w.pod.UID, w.id(), needed || attached, c.deps.Node.Object)
+		if !needed || stands {
+			return nil // a previous run has waited for what stands
 		}
-		if mounted, err := c.deps.Mounter.Mounted(filepath.Join(w.dir, mountName)); err == nil && mounted || w.block && isThere(w.dir) {
-			return nil // a previous run has waited
+		if c.cfg.NoController {
+			return &podstate.VolumeStep{Step: "AttachVolume.Attach", Err: errNoController}
 		}
 		if again, err := c.awaitAttached(ctx, &w, said); !again {
 			return err
 		}
 	}
+}
+
+// stands says whether a pod has a volume already.
+func (c *Volumes) stands(w *wanted) bool {
+	mounted, err := c.deps.Mounter.Mounted(filepath.Join(w.dir, mountName))
+	return err == nil && mounted || w.block && isThere(w.dir)
+}
+
+// isAttached says whether a Node, which may be nil, says that a volume is attached to it.
+func isAttached(node *v1.Node, name v1.UniqueVolumeName) bool {
+	return node != nil && slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name })
 }
 
 // awaitAttached waits until a volume may be used. again: the cluster says something else
@@ -84,7 +100,7 @@ func (c *Volumes) notAttached(name v1.UniqueVolumeName) error {
 		return errors.New("this node's object has not been read yet")
 	case !told || !inNode(node, name):
 		return fmt.Errorf("volume %s has not been added to the list of VolumesInUse in the node's volume status", name)
-	case !slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name }):
+	case !isAttached(node, name):
 		return fmt.Errorf("volume %s is not attached according to node status; the attach-detach controller and the driver's external-attacher attach it", name)
 	}
 	return nil

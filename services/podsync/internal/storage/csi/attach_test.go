@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,7 @@ func TestAPodThatWaitsForAnAttachmentGoesOnOnceItsDriverNeedsNone(t *testing.T) 
 			if err := <-done; err != nil {
 				t.Fatalf("it waits for what does not come: %v", err)
 			}
+			b.shows(true, false) // as it was told before
 			if next, err := sub.Next(t.Context()); err != nil || len(next.Removed) != 1 {
 				t.Errorf("it is in use still: %+v, %v", next, err)
 			}
@@ -219,6 +221,56 @@ func TestAVolumeThatNeedNotBeAttachedIsNotInUse(t *testing.T) {
 	b.nothing(t)
 }
 
+// TestWhatIsAttachedStaysInUseOverARestartThoughItsDriverNeedsNoAttachmentAnyMore: else
+// it would be detached while a pod has it mounted.
+func TestWhatIsAttachedStaysInUseOverARestartThoughItsDriverNeedsNoAttachmentAnyMore(t *testing.T) {
+	for name, known := range map[string]bool{"the Node is known at once": true, "the Node is known later": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newAttaching(t)
+			b.attached(nil)
+			b.shows(true, true)
+			if err := b.setUp(t, "uid-1"); err != nil {
+				t.Fatal(err)
+			}
+			needsNone := b.cluster.driver.DeepCopy()
+			needsNone.Spec.AttachRequired = new(bool)
+			b.cluster.set(needsNone)
+			if !known {
+				b.node.Store(nil)
+			}
+			b.Volumes = b.restarted(t)
+			b.register(t)
+			<-b.inUse.known
+			if err := b.setUp(t, "uid-1"); err != nil {
+				t.Fatal(err)
+			}
+			b.shows(true, true)
+			if names, err := b.inUseNow(t); err != nil || !slices.Equal(names, []v1.UniqueVolumeName{nameOf}) {
+				t.Errorf("in use are %v, %v", names, err)
+			}
+			b.end(t, "uid-1")
+			b.nothing(t)
+		})
+	}
+}
+
+// TestWhereNoControllerAttachesAVolumeSaysSo: a kubelet attaches none of a CSI driver
+// either, whatever enableControllerAttachDetach says.
+func TestWhereNoControllerAttachesAVolumeSaysSo(t *testing.T) {
+	b := newAttaching(t)
+	b.cfg.NoController = true
+	b.shows(false, false)
+	err := b.Attach(t.Context(), b.claimOf("uid-1"))
+	failed := podstate.VolumeErrors{{Volume: "v", Err: err}}
+	if want := `AttachVolume.Attach failed for volume "v" : attaching volumes from the kubelet is not supported`; !strings.HasPrefix(failed.Error(), want) || failed.EventReason() != "FailedAttachVolume" {
+		t.Errorf("%s: %v", failed.EventReason(), failed)
+	}
+	b.cluster.driver.Spec.AttachRequired = new(bool)
+	if err := b.Attach(t.Context(), b.claimOf("uid-2")); err != nil {
+		t.Errorf("one that need not be attached: %v", err)
+	}
+}
+
 // overtaken is a Node object that changes while somebody reads it.
 type overtaken struct {
 	nodeObject
@@ -241,7 +293,7 @@ func TestANodeOfBeforeAVolumeWasToldOfAgainDoesNotSayThatItIsInUse(t *testing.T)
 	node.Store(b.node.Load())
 	c := New(Config{RootDir: b.root, NodeName: "n1"}, Deps{Objects: b.cluster, Node: node, Mounter: b.mounts})
 	c.inUse.leaving[nameOf] = true // nodestatus is writing the Node without it
-	c.inUse.want("uid-1", volumeID{driverOf, handleOf}, true)
+	c.inUse.want("uid-1", volumeID{driverOf, handleOf}, true, node.Load)
 	node.meanwhile = func() {
 		node.Store(&v1.Node{})
 		c.NodeChanged()

@@ -62,6 +62,8 @@ type Config struct {
 	NodeName string
 	// Epoch is this process's, for those who follow the drivers.
 	Epoch uint64
+	// NoController: nobody attaches volumes to the node.
+	NoController bool
 	// Timeout of one operation with a driver; zero means 2 min.
 	Timeout time.Duration
 	// Again is how soon a volume is published again whose driver wants that

@@ -54,7 +54,8 @@ func newInUse(epoch uint64) inUse {
 }
 
 // want says that a pod wants a volume; attached: only while it is attached to the node.
-func (u *inUse) want(uid types.UID, id volumeID, attached bool) {
+// object is the Node as it is known; see free.
+func (u *inUse) want(uid types.UID, id volumeID, attached bool, object func() *v1.Node) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.wanted[uid] == nil {
@@ -66,9 +67,7 @@ func (u *inUse) want(uid types.UID, id volumeID, attached bool) {
 		u.tellLocked(name) // also for one that has it from before its driver needed no attachment
 		return
 	}
-	u.told.Delete(name)
-	delete(u.leaving, name)
-	delete(u.ending, name)
+	u.dropLocked(name, object())
 }
 
 // tellLocked tells that a volume is in use, now or once the Node was seen without it.
@@ -129,15 +128,30 @@ func (u *inUse) foundLocked(id volumeID) {
 	u.tellLocked(uniqueName(id))
 }
 
+// keepLocked has all pods that want a volume want it while it is attached.
+func (u *inUse) keepLocked(id volumeID) {
+	for _, ids := range u.wanted {
+		if _, is := ids[id]; is {
+			ids[id] = true
+		}
+	}
+}
+
 // free says that nothing of a volume is on the disk any more. object is the Node as it is
 // known; nil before it is. It is asked under the lock: what is seen is never older than
 // what was seen before.
 func (u *inUse) free(id volumeID, object func() *v1.Node) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	name, node := uniqueName(id), object()
+	if !u.isWantedLocked(id) {
+		u.dropLocked(uniqueName(id), object())
+	}
+}
+
+// dropLocked has a volume be in use no more.
+func (u *inUse) dropLocked(name v1.UniqueVolumeName, node *v1.Node) {
 	switch {
-	case u.isWantedLocked(id) || !u.isTold(name):
+	case !u.isTold(name):
 	case node == nil: // nobody has been told yet
 		u.told.Delete(name)
 	case inNode(node, name):
@@ -235,7 +249,7 @@ func (c *Volumes) InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolum
 	for {
 		changed := c.inUse.next()
 		if node := c.deps.Node.Object(); node != nil {
-			c.inherit(ofDrivers(node.Status.VolumesInUse))
+			c.inherit(node)
 			return c.inUse.told.Subscribe(ctx), nil
 		}
 		select {
@@ -249,16 +263,19 @@ func (c *Volumes) InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolum
 // inherit has what the Node names at first be in use until it is known that no pod wants
 // it: else it would be told, and written, that it is in use no more, while a pod that wants
 // it finds it in the Node. Nobody is told of anything before all of it is in use.
-func (c *Volumes) inherit(ids []volumeID) {
-	if c.inUse.foundFirst(ids) {
+func (c *Volumes) inherit(node *v1.Node) {
+	ids := ofDrivers(node.Status.VolumesInUse)
+	if c.inUse.foundFirst(ids, node) {
 		for _, id := range ids {
 			c.settleSoon(id)
 		}
 	}
 }
 
-// foundFirst is found of all that the Node names at first; false if that was done.
-func (u *inUse) foundFirst(ids []volumeID) bool {
+// foundFirst is found of all that the Node names at first; false if that was done. What is
+// attached to it stays so for the pods that have it, also when its driver needs no
+// attachment any more.
+func (u *inUse) foundFirst(ids []volumeID, node *v1.Node) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.inherited {
@@ -266,6 +283,9 @@ func (u *inUse) foundFirst(ids []volumeID) bool {
 	}
 	u.inherited = true
 	for _, id := range ids {
+		if isAttached(node, uniqueName(id)) {
+			u.keepLocked(id)
+		}
 		u.foundLocked(id)
 	}
 	return true

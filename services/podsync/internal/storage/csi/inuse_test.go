@@ -22,9 +22,9 @@ func TestAVolumeIsInUseAsLongAsAPodWantsItOrTheDiskHasIt(t *testing.T) {
 	}
 	u.found(id)
 	is(true)
-	u.want("a", id, true)
-	u.want("b", id, true)
-	u.want("b", other, true)
+	u.want("a", id, true, unknown)
+	u.want("b", id, true, unknown)
+	u.want("b", other, true, unknown)
 	u.free(id, unknown)
 	is(true)
 	u.forget("a")
@@ -36,7 +36,7 @@ func TestAVolumeIsInUseAsLongAsAPodWantsItOrTheDiskHasIt(t *testing.T) {
 	is(true) // until it is looked at
 	u.free(id, unknown)
 	is(false)
-	u.want("c", id, false)
+	u.want("c", id, false, unknown)
 	u.found(id)
 	is(false)
 }
@@ -81,12 +81,12 @@ func told(t *testing.T, u *inUse, want ...v1.UniqueVolumeName) {
 func TestAVolumeIsInUseAgainOnceTheNodeWasSeenWithoutIt(t *testing.T) {
 	u, id := newInUse(1), volumeID{"d", "h"}
 	with, without := naming("kubernetes.io/csi/d^h"), naming()
-	u.want("a", id, true)
+	u.want("a", id, true, unknown)
 	u.see(with)
 	u.forget("a")
 	u.free(id, with)
 	told(t, &u)
-	u.want("b", id, true) // the Node names it still, and will not in a moment
+	u.want("b", id, true, unknown) // the Node names it still, and will not in a moment
 	told(t, &u)
 	u.see(with)
 	told(t, &u)
@@ -102,7 +102,7 @@ func TestAVolumeIsInUseAgainOnceTheNodeWasSeenWithoutIt(t *testing.T) {
 func TestAVolumeIsInUseNoMoreOnceTheNodeWasSeenWithIt(t *testing.T) {
 	u, id := newInUse(1), volumeID{"d", "h"}
 	with, without := naming("kubernetes.io/csi/d^h"), naming()
-	u.want("a", id, true)
+	u.want("a", id, true, unknown)
 	u.forget("a")
 	u.free(id, without) // it is on its way into the Node
 	told(t, &u, "kubernetes.io/csi/d^h")
@@ -111,20 +111,50 @@ func TestAVolumeIsInUseNoMoreOnceTheNodeWasSeenWithIt(t *testing.T) {
 	u.see(with)
 	told(t, &u)
 	u.see(without)
-	u.want("b", id, true)
+	u.want("b", id, true, unknown)
 	u.forget("b")
 	u.free(id, without)
-	u.want("c", id, true)
+	u.want("c", id, true, without)
 	u.see(with)
 	told(t, &u, "kubernetes.io/csi/d^h")
-	u.want("c", id, false) // it need not be attached
+	u.want("c", id, false, with) // it need not be attached
 	told(t, &u)
+}
+
+// TestWhatLeavesTheNodeDoesSoWhateverIsSaidOfItsDriver: whoever wants it attached again
+// would find it in a Node that is being written without it.
+func TestWhatLeavesTheNodeDoesSoWhateverIsSaidOfItsDriver(t *testing.T) {
+	u, id := newInUse(1), volumeID{"d", "h"}
+	with, without := naming("kubernetes.io/csi/d^h"), naming()
+	u.want("a", id, true, unknown)
+	u.see(with)
+	u.forget("a")
+	u.free(id, with)
+	u.want("b", id, false, with)
+	u.want("b", id, true, with)
+	told(t, &u)
+	u.see(without)
+	told(t, &u, "kubernetes.io/csi/d^h")
+}
+
+func TestWhatIsOnItsWayIntoTheNodeIsInUseUntilThatIsSeenThoughItNeedNotBeAttachedAnyMore(t *testing.T) {
+	u, id := newInUse(1), volumeID{"d", "h"}
+	with, without := naming("kubernetes.io/csi/d^h"), naming()
+	u.want("a", id, true, without)
+	u.want("a", id, false, without)
+	told(t, &u, "kubernetes.io/csi/d^h")
+	u.see(with)
+	told(t, &u)
+	u.want("a", id, true, with)
+	told(t, &u)
+	u.see(without)
+	told(t, &u, "kubernetes.io/csi/d^h")
 }
 
 func TestAVolumeThatAPodHasAttachedStaysInUseWhenTheNextNeedsNoAttachment(t *testing.T) {
 	u, id := newInUse(1), volumeID{"d", "h"}
-	u.want("a", id, true)
-	u.want("b", id, false) // the cluster says something else of the driver meanwhile
+	u.want("a", id, true, unknown)
+	u.want("b", id, false, unknown) // the cluster says something else of the driver meanwhile
 	u.found(id)
 	told(t, &u, "kubernetes.io/csi/d^h")
 	u.forget("a")

@@ -19,11 +19,3 @@ func (k *Kernel) Device(device, target, filesystem string, options []string) err
 	}
 	return nil
 }
-
-// Resize runs blkid, and the filesystem's own program, each by itself and in no shell.
-func (k *Kernel) Resize(device, target string) error {
-	if _, err := mountutils.NewResizeFs(exec.New()).Resize(device, target); err != nil {
-		return fmt.Errorf("local: failed to grow the filesystem of device %s at %s: %w", device, target, err)
-	}
-	return nil
-}

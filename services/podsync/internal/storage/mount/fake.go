@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +13,7 @@ import (
 // removed with the mount as those of a tmpfs are. Safe for concurrent use.
 type Fake struct {
 	// Fail, when set, is asked before each call ("tmpfs", "huge", "bind",
-	// "device", "resize", "restrict", "unmount", "share") and makes it fail. Set it before use.
+	// "device", "remote", "resize", "restrict", "unmount", "share") and makes it fail. Set it before use.
 	Fail func(call, target string) error
 
 	mu      sync.Mutex
@@ -72,8 +73,22 @@ func (f *Fake) Device(device, target, _ string, _ []string) error {
 	return f.mount("device", device, target)
 }
 
+// Remote keeps the mount and its options in mind.
+func (f *Fake) Remote(_ context.Context, source, target, filesystem string, options []string) error {
+	if err := f.mount("remote", filesystem+" "+source, target); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.options[target] = slices.Clone(options)
+	return nil
+}
+
+// UnmountRemote is Unmount.
+func (f *Fake) UnmountRemote(_ context.Context, target string) error { return f.Unmount(target) }
+
 // Resize finds the filesystem as large as it can be.
-func (f *Fake) Resize(_, target string) error {
+func (f *Fake) Resize(_ context.Context, _, target string) error {
 	if f.Fail != nil {
 		return f.Fail("resize", target)
 	}

@@ -3,10 +3,12 @@
 //
 // It owns the mount calls of podsync's volumes. It must never follow a symlink
 // when it ends a mount, and never run a shell; it runs programs only for filesystems
-// on devices, which the kernel alone neither makes nor checks.
+// on devices, which the kernel alone neither makes nor checks, and of servers, whose names
+// it does not look up.
 package mount
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -30,8 +32,13 @@ type Mounter interface {
 	// nothing, and mended if need be. It takes as long as the device is large.
 	Device(device, target, filesystem string, options []string) error
 	// Resize makes the filesystem of a block device that is mounted on target as large as
-	// the device.
-	Resize(device, target string) error
+	// the device. It returns at the end of ctx, and what it began may go on after that.
+	Resize(ctx context.Context, device, target string) error
+	// Remote mounts a filesystem of a server, with what the host has for that. It takes as
+	// long as the server does, and ends with ctx.
+	Remote(ctx context.Context, source, target, filesystem string, options []string) error
+	// UnmountRemote is Unmount for one whose server may not answer any more.
+	UnmountRemote(ctx context.Context, target string) error
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
 	Restrict(target string, options []string) error
 	// Unmount ends the mount on target; nil when there is none.
@@ -51,6 +58,8 @@ type Kernel struct {
 	// swaps is set once the kernel refused tmpfs' noswap (before 6.4, or in a
 	// user namespace).
 	swaps atomic.Bool
+
+	resizes resizes
 }
 
 // New returns the real Mounter.

@@ -143,8 +143,15 @@ func (s *Set) elsewhere(than types.UID, is func(types.UID) (bool, error)) (bool,
 	return false, nil
 }
 
-// OfHost says whether a volume is something of the host's that the node leaves as it is.
+// OfHost says whether a claim's volume is something of the host's, or of a server's, that
+// the node leaves as it is.
 func (s *Set) OfHost(uid types.UID, volume string) bool {
+	b, known := s.boundOf(uid, volume)
+	return known && (b.Kind == claims.HostPath || b.Kind == claims.NFS)
+}
+
+// boundToHost says whether a claim's volume is a path of the host's.
+func (s *Set) boundToHost(uid types.UID, volume string) bool {
 	b, known := s.boundOf(uid, volume)
 	return known && b.Kind == claims.HostPath
 }

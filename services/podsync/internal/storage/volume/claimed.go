@@ -192,6 +192,9 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	case b.Kind == claims.CSI:
 		end()
 		_, err = s.deps.CSI.Setup(ctx, r)
+	case b.Kind == claims.NFS:
+		end()
+		err = s.claimedNFS(ctx, ref, pv, b.Path)
 	default:
 		if err = claims.CheckNoOptions(pv); err == nil {
 			err = checkHostPath(pv.Spec.HostPath)
@@ -242,6 +245,8 @@ func (s *Set) boundAs(pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume
 		b.Path = pv.Spec.HostPath.Path
 	case b.Kind == claims.CSI:
 		b.Path = filepath.Join(s.volumeDir(pod.UID, pluginCSI, pv.Name), csiMount)
+	case b.Kind == claims.NFS:
+		b.Path = s.volumeDir(pod.UID, pluginNFS, pv.Name)
 	default:
 		b.Path = s.volumeDir(pod.UID, pluginLocal, pv.Name)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -51,6 +52,10 @@ func (s *Set) growing(r Request, b bound) func(context.Context, resource.Quantit
 	return nil
 }
 
+// resizeTimeout is how long a local volume's turn is kept for its filesystem to grow, which
+// goes on after that and is looked at again.
+const resizeTimeout = 2 * time.Minute
+
 // growLocal makes the filesystem of a local volume's device as large as that is. What lies
 // in a directory of the node is as large as that, and a device is what it is.
 func (s *Set) growLocal(ctx context.Context, pv *v1.PersistentVolume, b bound) error {
@@ -65,17 +70,29 @@ func (s *Set) growLocal(ctx context.Context, pv *v1.PersistentVolume, b bound) e
 	if !device {
 		return nil
 	}
+	return s.growMounted(ctx, pv, b.Path)
+}
+
+// growMounted makes the filesystem of a local volume's device as large as that, if it is
+// mounted at a path.
+func (s *Set) growMounted(ctx context.Context, pv *v1.PersistentVolume, path string) error {
 	done, err := s.handles.TakeWithin(ctx, pv.Name)
 	if err != nil {
 		return err
 	}
 	defer done()
-	mounted, err := s.deps.Mounter.Mounted(b.Path)
+	mounted, err := s.deps.Mounter.Mounted(path)
 	if err == nil && !mounted {
-		err = fmt.Errorf("%s is not mounted any more", b.Path)
+		err = fmt.Errorf("%s is not mounted any more", path)
 	}
 	if err != nil {
 		return err
 	}
-	return s.deps.Mounter.Resize(filepath.Join("/", pv.Spec.Local.Path), b.Path)
+	limited, cancel := context.WithTimeout(ctx, resizeTimeout)
+	defer cancel()
+	err = s.deps.Mounter.Resize(limited, filepath.Join("/", pv.Spec.Local.Path), path)
+	if err != nil && limited.Err() != nil {
+		return &growth.Error{Kind: growth.Uncertain, Err: err} // it may go on
+	}
+	return err
 }

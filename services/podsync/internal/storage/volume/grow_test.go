@@ -8,14 +8,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // grower grows each volume once, when it is mounted.
@@ -125,6 +128,41 @@ func TestTheFilesystemOfALocalDeviceGrowsWhileItIsMounted(t *testing.T) {
 	if now := blocks(); now < 3*before {
 		t.Errorf("the filesystem has %d blocks, and had %d", now, before)
 	}
+}
+
+// hanging is a Mounter whose filesystems do not grow.
+type hanging struct{ *mount.Fake }
+
+func (hanging) Resize(ctx context.Context, _, _ string) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// TestALocalDeviceThatDoesNotGrowLeavesItsVolumeToOthers: the program that grows it may
+// hang in the kernel, and pods that have the volume are to end all the same.
+func TestALocalDeviceThatDoesNotGrowLeavesItsVolumeToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.set.deps.Mounter = hanging{f.mounts}
+		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: localPV("/dev/d")}}
+		dir := f.set.volumeDir("uid-1", pluginLocal, "pv")
+		if err := makeDir(dir, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.mounts.Bind("/dev/d", dir); err != nil {
+			t.Fatal(err)
+		}
+		err := f.set.growMounted(t.Context(), pv, dir)
+		kind := (*growth.Error)(nil)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &kind) || kind.Kind != growth.Uncertain {
+			t.Errorf("%v", err)
+		}
+		done, err := f.set.handles.TakeWithin(t.Context(), "pv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done()
+	})
 }
 
 func TestTheFilesystemOfALocalDeviceGrowsWhereItIsMounted(t *testing.T) {

@@ -18,6 +18,7 @@ const (
 	pluginProjected   = "kubernetes.io~projected"
 	pluginCSI         = "kubernetes.io~csi"
 	pluginLocal       = "kubernetes.io~local-volume"
+	pluginNFS         = "kubernetes.io~nfs"
 	// These two have none on the disk.
 	pluginHostPath = "kubernetes.io~host-path"
 	pluginImage    = "kubernetes.io~image"
@@ -46,6 +47,8 @@ func plugin(v *v1.Volume) string {
 		return pluginProjected
 	case v.CSI != nil:
 		return pluginCSI
+	case v.NFS != nil:
+		return pluginNFS
 	case v.HostPath != nil:
 		return pluginHostPath
 	case v.Image != nil:

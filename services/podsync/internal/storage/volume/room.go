@@ -24,7 +24,7 @@ const (
 // mountsOf is how many mounts on the node a pod needs for its volumes.
 func mountsOf(pod *v1.Pod) (n int) {
 	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; inMemory(v) || v.CSI != nil || ofClaim(v) {
+		if v := &pod.Spec.Volumes[i]; inMemory(v) || v.CSI != nil || v.NFS != nil || ofClaim(v) {
 			n++
 		}
 	}
@@ -57,7 +57,7 @@ func (s *Set) room(st *podState, pod *v1.Pod) error {
 		}
 	}
 	if all > mostMounts && !begun {
-		return fmt.Errorf("it needs %d mounts for volumes in memory, claims, volumes of CSI drivers and subPaths, and the pods of namespace %s would have %d on this node, where they may have %d; mount whole volumes, or spread the pods over several nodes",
+		return fmt.Errorf("it needs %d mounts for volumes in memory, claims, volumes of CSI drivers and NFS servers, and subPaths, and the pods of namespace %s would have %d on this node, where they may have %d; mount whole volumes, or spread the pods over several nodes",
 			needs, pod.Namespace, all, mostMounts)
 	}
 	st.namespace, st.mounts = pod.Namespace, needs

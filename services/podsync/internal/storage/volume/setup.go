@@ -135,7 +135,17 @@ func (s *Set) setup(ctx context.Context, r Request) (Made, error) {
 	if err != nil {
 		return Made{}, err
 	}
-	return d.Setup(ctx, r)
+	if r.Volume.CSI == nil && r.Volume.NFS == nil {
+		return d.Setup(ctx, r)
+	}
+	// Its driver or server may take long, and its files are given to the pod's group.
+	var before Made // by a previous run
+	if path := filepath.Join(r.Dir, csiMount); r.Volume.CSI != nil {
+		if mounted, err := s.deps.Mounter.Mounted(path); err == nil && mounted {
+			before.Path = path
+		}
+	}
+	return s.making(ctx, r.Pod.UID, r.Volume.Name, before, func(ctx context.Context, _ *chown) (Made, error) { return d.Setup(ctx, r) })
 }
 
 // images are the volumes that the runtime mounts, whose images are pulled beside.
@@ -157,8 +167,6 @@ func typeName(v *v1.Volume) string {
 	switch {
 	case v.CSI != nil:
 		return "csi"
-	case v.NFS != nil:
-		return "nfs"
 	case v.ISCSI != nil:
 		return "iscsi"
 	case v.FC != nil:

@@ -53,6 +53,8 @@ func shownPlugin(v *v1.Volume, kind string) string {
 		return shownName(pluginHostPath)
 	case kind == claims.Local:
 		return shownName(pluginLocal)
+	case kind == claims.NFS:
+		return shownName(pluginNFS)
 	case plugin(v) != "":
 		return shownName(plugin(v))
 	case ofClaim(v):

@@ -39,7 +39,7 @@ func (s *Set) SubPath(ctx context.Context, pod *v1.Pod, container string, index 
 	}
 	defer leave()
 	found, err := openBeneath(volume, filepath.Clean(path))
-	if errors.Is(err, unix.EXDEV) && (isHostPath(pod, volumeName) || s.OfHost(pod.UID, volumeName)) {
+	if errors.Is(err, unix.EXDEV) && (isHostPath(pod, volumeName) || s.boundToHost(pod.UID, volumeName)) {
 		if inside, ok := withoutLinks(volume, path); ok {
 			found, err = openBeneath(volume, inside)
 		}

@@ -14,6 +14,8 @@ type work struct {
 	cancel context.CancelCauseFunc
 	chown  chown
 	done   chan struct{}
+	before Made  // what stood when it began
+	made   Made  // what was made, if whoever began it says so; once done
 	err    error // once done
 	left   bool  // nobody waits for it; guarded by Set.mu
 }
@@ -23,16 +25,22 @@ var errTornDown = errors.New("the pod's volumes are taken down")
 
 // work does the work of this name for a pod, or joins it, until ctx is done.
 func (s *Set) work(ctx context.Context, uid types.UID, name string, do func(context.Context, *chown) error) error {
+	_, err := s.making(ctx, uid, name, Made{}, func(ctx context.Context, c *chown) (Made, error) { return Made{}, do(ctx, c) })
+	return err
+}
+
+// making is work that makes something; before is what stands of it, whatever comes of it.
+func (s *Set) making(ctx context.Context, uid types.UID, name string, before Made, do func(context.Context, *chown) (Made, error)) (Made, error) {
 	s.mu.Lock()
 	st := s.pods[uid]
 	w := st.works[name]
 	if w == nil {
 		on, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-		w = &work{cancel: cancel, done: make(chan struct{})}
+		w = &work{cancel: cancel, done: make(chan struct{}), before: before}
 		st.works[name] = w
 		go func() {
 			defer cancel(nil)
-			w.err = do(on, &w.chown)
+			w.made, w.err = do(on, &w.chown)
 			s.ended(uid, w)
 		}()
 	}
@@ -44,14 +52,22 @@ func (s *Set) work(ctx context.Context, uid types.UID, name string, do func(cont
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		w.left = true
-		return fmt.Errorf("it is still being set up, and %d of its files have been given to the pod's fsGroup: %w", w.chown.files.Load(), context.Cause(ctx))
+		return w.before, w.still(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st.works[name] == w {
 		delete(st.works, name)
 	}
-	return w.err
+	return w.made, w.err
+}
+
+// still says that a work is under way when ctx has ended.
+func (w *work) still(ctx context.Context) error {
+	if given := w.chown.files.Load(); given > 0 {
+		return fmt.Errorf("it is still being set up, and %d of its files have been given to the pod's fsGroup: %w", given, context.Cause(ctx))
+	}
+	return fmt.Errorf("it is still being set up: %w", context.Cause(ctx))
 }
 
 // ended tells who waits for a work, and the pod's worker if nobody does.

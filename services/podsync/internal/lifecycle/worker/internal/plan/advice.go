@@ -75,6 +75,8 @@ func lackAdvice(k podstate.Kind, f Failure) string {
 // for; "" when it is something else.
 func runtimeAdvice(f Failure) string {
 	switch {
+	case names(f.Message, "has no dynamic resource allocation", "has no device plugins"):
+		return "let the pod run on a node that has them: delete it here, and keep pods that ask for devices away from this node with a taint or a node selector"
 	case names(f.Message, "blob not found", "error unpacking image", "does not exist: not found") && names(f.Message, "blob", "snapshot"):
 		return "the runtime has lost a part of this image on the node's disk, no registry was asked for it: remove the image there (crictl rmi, or ctr -n k8s.io images rm of every name it has), then it is pulled anew"
 	case names(f.Message, "unable to retrieve oci runtime error", "failed to start shim", "binary not installed"):

@@ -15,11 +15,11 @@ func (p *planner) initDone() bool {
 	}
 	furthest := p.furthestInit()
 	for i, v := range p.views {
+		if i < furthest {
+			continue // it has done its part; a sidecar that has ended since holds nobody up
+		}
 		switch v.class {
 		case ordinaryInit:
-			if i < furthest {
-				continue // it has done its work, whether its record is still there or not
-			}
 			if v.here() == nil || !v.here().Ended() || v.here().ExitCode != 0 {
 				return false
 			}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func TestAnInitContainerWithoutARecordIsTakenForDone(t *testing.T) {
@@ -20,5 +22,42 @@ func TestAnInitContainerWithoutARecordIsTakenForDone(t *testing.T) {
 	}
 	if condition(out.Status, v1.PodInitialized) != v1.ConditionTrue {
 		t.Errorf("conditions %+v", out.Status.Conditions)
+	}
+}
+
+func TestASidecarThatEndedAfterTheNextHadBegunHoldsNobodyUp(t *testing.T) {
+	probed := func(pod *v1.Pod) *v1.Pod {
+		last := &pod.Spec.InitContainers[len(pod.Spec.InitContainers)-1]
+		last.StartupProbe = &v1.Probe{}
+		return pod
+	}
+	for name, c := range map[string]struct {
+		pod    *v1.Pod
+		starts int
+	}{
+		"an init container has ended since": {withInit(withSidecar(testPod(v1.RestartPolicyAlways, "a"), "s"), "i"), 1},
+		"another sidecar has started since": {probed(withSidecar(testPod(v1.RestartPolicyAlways, "a"), "s", "t")), 1},
+		"it is the last, and has to run":    {probed(withSidecar(testPod(v1.RestartPolicyAlways, "a"), "s")), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(c.pod)
+			w.exits["i"] = []int32{0}
+			w.settle(500 * time.Millisecond)
+			if w.count("start container a") > 0 || w.newest("s") == nil {
+				t.Fatalf("it is to be on its way: %v", w.log)
+			}
+			w.end(w.newest("s"), 1)
+			w.newest("s").Backoff = 5 * time.Minute
+			if next := w.newest("t"); next != nil {
+				w.s.Probes[podstate.ProbeKey{Container: "t", Type: podstate.Startup}] = podstate.ProbeResult{ContainerID: next.ID, Success: true}
+			}
+			w.settle(time.Minute)
+			if got := w.count("start container a"); got != c.starts {
+				t.Errorf("the regular container was started %d times, want %d: %v", got, c.starts, w.log)
+			}
+			if w.settle(10 * time.Minute); w.count("start container s") != 2 {
+				t.Errorf("the sidecar starts again when its back-off is over: %v", w.log)
+			}
+		})
 	}
 }

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/dump"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // storm is a world in which actions take time, end in any order, fail, and are
@@ -334,4 +336,42 @@ func (s *storm) wrong() string {
 	default:
 		return "it neither runs nor has ended"
 	}
+}
+
+func TestOfWhateverAPodIsHeldUpByItSaysThatItWaits(t *testing.T) {
+	for seed := range storms() {
+		s := newStorm(seed)
+		for range 90 {
+			if !s.s.Static && s.s.Pod.DeletionTimestamp == nil && s.r.Intn(80) == 0 {
+				s.s.Pod = s.s.Pod.DeepCopy()
+				at, grace := metav1.NewTime(s.s.Now.Add(30*time.Second)), int64(30)
+				s.s.Pod.DeletionTimestamp, s.s.Pod.DeletionGracePeriodSeconds = &at, &grace
+			}
+			s.turn()
+			if why := s.silent(); why != "" {
+				t.Fatalf("seed %d: %s, and says of nothing that it waits for it\nin flight %v, failures %v\nconditions %+v\ncontainers %+v\nlog %v",
+					seed, why, s.s.InFlight, s.s.Failures, s.out.Status.Conditions, s.s.Observed.Containers, s.log)
+			}
+		}
+	}
+}
+
+// silent says what of the pod is not as it is to be though it waits for nothing; empty
+// when it is, or says so. What has ended for good is not ready, and waits for nothing.
+func (s *storm) silent() string {
+	out := Plan(s.s)
+	unready := func(c v1.ContainerStatus) bool {
+		i := slices.IndexFunc(s.s.Pod.Spec.InitContainers, func(init v1.Container) bool { return init.Name == c.Name })
+		return !c.Ready && c.State.Terminated == nil && (i < 0 || podutil.Sidecar(&s.s.Pod.Spec.InitContainers[i]))
+	}
+	switch {
+	case len(out.Waits) > 0:
+	case !out.Terminating && slices.ContainsFunc(slices.Concat(out.Status.ContainerStatuses, out.Status.InitContainerStatuses), unready):
+		return "a container is not ready"
+	case out.Terminating && !out.Stopped:
+		return "it is to end and has not"
+	case out.Terminating && s.s.Pod.DeletionTimestamp != nil && !s.s.Static && !s.s.Cleaned.API:
+		return "its object is to go and has not"
+	}
+	return ""
 }

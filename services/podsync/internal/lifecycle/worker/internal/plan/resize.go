@@ -203,7 +203,12 @@ func (p *planner) resized(v *view, c *podstate.Container) bool {
 }
 
 // restartedForResize says whether a container ended while it was to be restarted for a
-// resize. One that had ended before stays as its policy says.
+// resize. One that had ended before stays as its policy says, and so does one that has
+// ended by itself; of a resize of a previous run nobody knows which it was.
 func (v *view) restartedForResize(s *State, c *podstate.Container) bool {
-	return c.Ended() && !v.remembered() && v.class != ephemeral && !s.Resize.At.IsZero() && !c.FinishedAt.Before(s.Resize.At) && outdated(s, v, c)
+	if !c.Ended() || v.remembered() || v.class == ephemeral || s.Resize.At.IsZero() || c.FinishedAt.Before(s.Resize.At) || !outdated(s, v, c) {
+		return false
+	}
+	_, asked := s.Stops[c.ID]
+	return asked || !s.Resize.Ours
 }

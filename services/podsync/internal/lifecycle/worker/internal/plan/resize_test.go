@@ -179,6 +179,26 @@ func TestAContainerThatHadEndedBeforeIsNotStartedByAResize(t *testing.T) {
 	}
 }
 
+func TestAContainerThatEndsByItselfBeforeItIsRestartedForAResizeHasEnded(t *testing.T) {
+	for name, code := range map[string]int32{"its work is done": 0, "it has failed": 1} {
+		r := newResizer(sized(amounts("memory", "100Mi"), v1.RestartContainer, "a", "b"))
+		r.fail = func(a podstate.Action) *Failure {
+			if first := r.newest("a"); a.Kind == podstate.RaiseCgroup && first.RestartCount == 0 && first.State == podstate.StateRunning {
+				return &Failure{Reason: "ResizeError", Message: "not now"}
+			}
+			return nil
+		}
+		to := sized(amounts("memory", "200Mi"), v1.RestartContainer, "a", "b")
+		r.ask(to)
+		r.settle(10 * time.Second)
+		r.end(r.newest("a"), code)
+		r.settle(10 * time.Minute)
+		if a, b := r.newest("a"), r.newest("b"); a.RestartCount != int(code) || b.RestartCount != 1 {
+			t.Errorf("%s: it was restarted %d times, the other %d times: %v", name, a.RestartCount, b.RestartCount, r.log)
+		}
+	}
+}
+
 func TestACrashAtAnyPointOfAResizeLosesNothing(t *testing.T) {
 	from, to := amounts("cpu", "1", "memory", "100Mi"), amounts("cpu", "2", "memory", "50Mi")
 	for _, policy := range []v1.ResourceResizeRestartPolicy{v1.NotRequired, v1.RestartContainer} {

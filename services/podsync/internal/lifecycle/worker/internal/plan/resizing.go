@@ -40,6 +40,8 @@ type Resize struct {
 	// allocated; zero for what the pod was admitted with.
 	Generation int64
 	At         time.Time
+	// Ours: this process has allocated that, so that a stop for it is one of Stops.
+	Ours bool
 	// Began is when this process began to bring what Pod has into effect; zero when
 	// nothing is to be.
 	Began time.Time
@@ -185,7 +187,7 @@ func (s *State) ResizeActed(a podstate.Action, at time.Time) (began time.Time, i
 		}
 		s.Keep(*a.Allocation)
 		began, r.Began = r.Began, at
-		r.Generation, r.At, r.Unfinished, r.Raised = a.Generation, at, true, false
+		r.Generation, r.At, r.Ours, r.Unfinished, r.Raised = a.Generation, at, true, true, false
 		for k := range s.Failures {
 			if k.Kind == podstate.ResizeContainer || k.Kind == podstate.RaiseCgroup || k.Kind == podstate.FitCgroup {
 				delete(s.Failures, k)

@@ -115,10 +115,14 @@ func (p *planner) doing(a podstate.Action) (reason, advice string) {
 		return fmt.Sprintf("the container was asked to end and has %d s for it", a.GraceTotalSeconds),
 			"a container that does not end is killed when the period is over"
 	}
-	if p.end == nil {
-		if a.Kind == podstate.StopSandbox && p.sandbox == nil {
-			return "the sandbox before is stopped and its network taken down; then a new one is made", stopSandboxAdvice
-		}
+	switch {
+	case a.Kind == podstate.KeepStop:
+		return "that the node ends the pod is being written down, so that a crash does not lose it", diskAdvice
+	case a.Kind == podstate.KeepAllocation:
+		return "what the pod is allocated is being written down, so that a crash does not lose it", diskAdvice
+	case p.end == nil && a.Kind == podstate.StopSandbox && p.sandbox == nil:
+		return "the sandbox before is stopped and its network taken down; then a new one is made", stopSandboxAdvice
+	case p.end == nil:
 		return "", ""
 	}
 	switch a.Kind {
@@ -130,11 +134,15 @@ func (p *planner) doing(a podstate.Action) (reason, advice string) {
 		return "the pod's cgroup is being removed", "if it does not end, a process of the pod is still there: look into its cgroup.procs"
 	case podstate.RemoveContainer, podstate.RemoveSandbox:
 		return "the runtime removes what has ended", "if it does not end, look at the runtime's log"
+	case podstate.RemoveDirectories:
+		return "the pod's directory and its logs are being removed", diskAdvice
 	case podstate.DeleteObject:
 		return "the apiserver has to take the final status, then the pod's object is deleted", "if it does not end, look at the connection to the apiserver"
 	}
 	return "", ""
 }
+
+const diskAdvice = "if it does not end, the node's disk does not answer: look at dmesg"
 
 const stopSandboxAdvice = "if it does not end, look at the runtime's log and at the CNI plugin"
 

@@ -65,6 +65,24 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 			state: failing(pull, Failure{Reason: "ErrImageNeverPull", Message: "not present"}),
 			kind:  "image", object: "image-a", advice: "imagePullPolicy",
 		},
+		"a disk that hangs while the node ends it": {
+			state: running(func(w *world) {
+				key := podstate.Key{Kind: podstate.KeepStop}
+				w.s.Stop, w.s.StopUnkept = &podstate.Stop{Reason: "Evicted"}, true
+				w.s.InFlight[key] = podstate.Action{Key: key}
+			}),
+			kind: "termination", reason: "is being written down", advice: "dmesg",
+		},
+		"a disk that hangs while its files are removed": {
+			state: running(func(w *world) {
+				w.s.Removed, w.s.Cleaned.API = true, true
+				w.settle(time.Minute)
+				w.s.Cleaned.Directories = false
+				key := podstate.Key{Kind: podstate.RemoveDirectories}
+				w.s.InFlight[key] = podstate.Action{Key: key}
+			}),
+			kind: "termination", reason: "directory and its logs are being removed", advice: "dmesg",
+		},
 		"a pull that is under way again": {
 			state: func(w *world) {
 				failing(pull, Failure{Reason: "ErrImagePull", Message: "i/o timeout"})(w)

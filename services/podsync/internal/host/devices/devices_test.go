@@ -1,0 +1,54 @@
+package devices
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestWhatAPluginHadRegisteredIsKnown(t *testing.T) {
+	const kubelets = `{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"example.com/old","DeviceIDs":{"-1":["a"]},"AllocResp":""}],"RegisteredDevices":{"example.com/gpu":["a","b"],"example.com/none":null}},"Checksum":7}`
+	for name, c := range map[string]struct {
+		file string
+		want string // the resources that are a plugin's
+		err  string
+	}{
+		"no kubelet was here":     {},
+		"a kubelet's":             {file: kubelets, want: "example.com/gpu example.com/none"},
+		"without any":             {file: `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null},"Checksum":1}`},
+		"a file that is cut off":  {file: kubelets[:60], err: "remove the file"},
+		"a file that is no plain": {file: "dir", err: "is not a file"},
+	} {
+		root := t.TempDir()
+		path := filepath.Join(root, "device-plugins", "kubelet_internal_checkpoint")
+		var err error
+		switch c.file {
+		case "":
+		case "dir":
+			err = os.MkdirAll(path, 0o700)
+		default:
+			if err = os.Mkdir(filepath.Dir(path), 0o700); err == nil {
+				err = os.WriteFile(path, []byte(c.file), 0o600)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var has []string
+		for _, resource := range []v1.ResourceName{"example.com/gpu", "example.com/none", "example.com/old", "example.com/dongle"} {
+			is, err := Registered(root, resource)
+			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if is {
+				has = append(has, string(resource))
+			}
+		}
+		if got := strings.Join(has, " "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

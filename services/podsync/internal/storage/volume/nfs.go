@@ -1,0 +1,72 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+)
+
+// nfsVolumes are directories of NFS servers, each mounted by itself for each pod that has
+// it. Nothing of their files is changed, nor given to the pod's group.
+type nfsVolumes struct{ set *Set }
+
+// Setup mounts one that is in the pod's own spec.
+func (d nfsVolumes) Setup(ctx context.Context, r Request) (Made, error) {
+	source := r.Volume.NFS
+	err := d.set.mountNFS(ctx, source, r.Dir, asOptions(nil, source.ReadOnly))
+	if err != nil {
+		return Made{}, err
+	}
+	return Made{Path: r.Dir}, nil
+}
+
+// Teardown unmounts one, also a claim's, and one that another agent has mounted.
+func (d nfsVolumes) Teardown(ctx context.Context, v Remains) error {
+	if err := d.set.deps.Mounter.UnmountRemote(ctx, v.Dir); err != nil {
+		return fmt.Errorf("volume %q: %w", v.Name, err)
+	}
+	return rmdir(v.Dir) // never what is in it
+}
+
+// claimedNFS mounts one that a claim is bound to.
+func (s *Set) claimedNFS(ctx context.Context, ref claims.Reference, pv *v1.PersistentVolume, dir string) error {
+	return s.mountNFS(ctx, pv.Spec.NFS, dir, asOptions(claims.MountOptions(pv), ref.ReadOnly))
+}
+
+// asOptions adds to mount options that nothing may be written; they are in order.
+func asOptions(options []string, is bool) []string {
+	if is {
+		options = append(slices.Clone(options), "ro")
+	}
+	slices.Sort(options)
+	return slices.Compact(options)
+}
+
+// mountNFS mounts a directory of a server unless it is mounted. Where that fails nothing
+// stays.
+func (s *Set) mountNFS(ctx context.Context, source *v1.NFSVolumeSource, dir string, options []string) error {
+	mounted, err := s.deps.Mounter.Mounted(dir)
+	if err != nil || mounted {
+		return err
+	}
+	if err := makeDir(dir, 0o750); err != nil {
+		return err
+	}
+	server := source.Server
+	if ip, err := netip.ParseAddr(server); err == nil && ip.Is6() {
+		server = "[" + server + "]"
+	}
+	if err := s.deps.Mounter.Remote(ctx, server+":"+source.Path, dir, "nfs", options); err != nil {
+		// It may have been mounted all the same, by a program that was ended after that.
+		if ended := s.deps.Mounter.UnmountRemote(context.WithoutCancel(ctx), dir); ended == nil {
+			_ = rmdir(dir) // else with the pod's end
+		}
+		return err
+	}
+	return nil
+}

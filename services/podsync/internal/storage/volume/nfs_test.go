@@ -1,0 +1,158 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+)
+
+func nfsVolume(name string, source v1.NFSVolumeSource) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{NFS: &source}}
+}
+
+func nfsPV(server, path string) v1.PersistentVolumeSource {
+	return v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: server, Path: path}}
+}
+
+// is wants a mount of a server, with its options.
+func (f *fixture) is(t *testing.T, volume, dir, source string, options ...string) {
+	t.Helper()
+	path, set := f.set.HostPath("uid-1", volume)
+	if want := filepath.Join(f.root, "pods", "uid-1", "volumes", "kubernetes.io~nfs", dir); !set || path != want {
+		t.Errorf("volume %s lies at %q, want %q", volume, path, want)
+	}
+	if got := f.mounts.Source(path); got != "nfs "+source {
+		t.Errorf("volume %s is %q, want %q", volume, got, source)
+	}
+	if got := f.mounts.Options(path); !slices.Equal(got, options) {
+		t.Errorf("volume %s has the options %q, want %q", volume, got, options)
+	}
+}
+
+func TestADirectoryOfAnNFSServerIsMountedWithItsOptionsAndUnmounted(t *testing.T) {
+	f := newFixture(t)
+	pv := f.bind("c", "pv", nfsPV("s.example", "/claimed"))
+	pv.Spec.MountOptions = []string{"nfsvers=4.1", "hard"}
+	f.bind("r", "reads", nfsPV("192.0.2.1", "/read"))
+	reads := claimVolume("r", "r")
+	reads.PersistentVolumeClaim.ReadOnly = true
+	pod := podWith(
+		nfsVolume("v", v1.NFSVolumeSource{Server: "s.example", Path: "/d"}), nfsVolume("six", v1.NFSVolumeSource{Server: "2001:db8::1", Path: "/", ReadOnly: true}),
+		claimVolume("c", "c"), reads,
+	)
+	for range 2 {
+		if err := f.set.Setup(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.is(t, "v", "v", "s.example:/d")
+	f.is(t, "six", "six", "[2001:db8::1]:/", "ro")
+	f.is(t, "c", "pv", "s.example:/claimed", "hard", "nfsvers=4.1")
+	f.is(t, "r", "reads", "192.0.2.1:/read", "ro")
+	if n := len(f.mounts.Mounts()); n != 4 {
+		t.Errorf("%d mounts", n)
+	}
+	if err := f.restarted().Teardown(t.Context(), "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	if left := f.mounts.Mounts(); len(left) != 0 {
+		t.Errorf("left are %q", left)
+	}
+	if _, err := os.Lstat(filepath.Join(f.root, "pods", "uid-1", "volumes")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("something is left: %v", err)
+	}
+}
+
+func TestAnNFSServerThatRefusesLeavesNothingAndIsTold(t *testing.T) {
+	f := newFixture(t)
+	refuses := true
+	f.mounts.Fail = func(call, _ string) error {
+		if call == "remote" && refuses {
+			return errors.New("mount failed: exit status 32")
+		}
+		return nil
+	}
+	f.bind("c", "pv", nfsPV("s", "/d"))
+	pod := podWith(nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}), claimVolume("c", "c"))
+	err := f.set.Setup(t.Context(), pod)
+	fails(t, err, `MountVolume.SetUp failed for volume "v" : mount failed: exit status 32; MountVolume.SetUp failed for volume "c" : mount failed: exit status 32`)
+	for _, dir := range []string{"v", "pv"} {
+		if _, err := os.Lstat(f.set.volumeDir("uid-1", pluginNFS, dir)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
+	refuses = false
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	f.is(t, "v", "v", "s:/d")
+	f.is(t, "c", "pv", "s:/d")
+}
+
+// silent is a Mounter whose servers do not answer.
+type silent struct{ *mount.Fake }
+
+func (silent) Remote(ctx context.Context, _, _, _ string, _ []string) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// TestAnNFSServerThatDoesNotAnswerHoldsUpItsVolumesOnly: and each of them is waited for by
+// one program, however often the pod is tried.
+func TestAnNFSServerThatDoesNotAnswerHoldsUpItsVolumesOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.set.deps.Mounter = silent{f.mounts}
+		f.bind("c", "pv", nfsPV("s", "/d"))
+		pod := podWith(claimVolume("c", "c"), nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}), emptyDirVolume("e"))
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			if err := f.set.Setup(ctx, pod); err == nil || strings.Count(err.Error(), "it is still being set up") != 2 {
+				t.Errorf("%v", err)
+			}
+			cancel()
+		}
+		if _, is := f.set.HostPath("uid-1", "e"); !is {
+			t.Error("the other volume is not there")
+		}
+		other := named(podWith(emptyDirVolume("e")), "other")
+		if err := f.set.Setup(t.Context(), other); err != nil {
+			t.Error(err)
+		}
+		for _, uid := range []types.UID{"uid-1", "uid-other"} {
+			if err := f.set.Teardown(t.Context(), uid); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestAVolumeOfAKindWithoutADriverIsRefusedByItsName: also in a claim, before anything of
+// it is made.
+func TestAVolumeOfAKindWithoutADriverIsRefusedByItsName(t *testing.T) {
+	for kind, source := range map[string]v1.PersistentVolumeSource{
+		"iscsi": {ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2001-04.example:d"}},
+		"fc":    {FC: &v1.FCVolumeSource{WWIDs: []string{"3600508b400105e210000900000490000"}}},
+	} {
+		f := newFixture(t)
+		f.bind("c", "pv", source)
+		err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c")))
+		if err == nil || !strings.Contains(err.Error(), "PersistentVolume pv is of the kind "+kind+", which this node does not support yet") {
+			t.Errorf("%v", err)
+		}
+		if left := f.mounts.Mounts(); len(left) != 0 {
+			t.Errorf("%s: mounted %q", kind, left)
+		}
+	}
+}
