@@ -124,6 +124,9 @@ node-others:
 .PHONY: soak
 soak: soak-sim seeds ## SEEDS new seeds of the simulation, the EXACT=10000 exact ones that make test has, too, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m
+.PHONY: soak-config
+soak-config: ## CONFIGS=200 random configurations one after the other on a node with CONFIG_PODS=30 probed pods, whatever is killed (root; half an hour); POLYLET_TEST_SEED=n repeats one
+	@POLYLET_TEST_PODS=$(or $(CONFIG_PODS),30) POLYLET_TEST_CHANGES=$(or $(CONFIGS),200) $(MAKE) node NODE_TIMEOUT=120m RUN=TestPodsDoNotNoticeRandomConfigurations
 .PHONY: node-page
 node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromium on a real node (root)
 	$(call step,the node's page in a browser)

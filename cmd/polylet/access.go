@@ -80,6 +80,9 @@ func accessTo(service string) map[string]daemon.Access {
 			nodestatusv1.NodeStatusService_QueryNodeLogs_FullMethodName:         gateway,
 			nodestatusv1.NodeStatusService_ReviewToken_FullMethodName:           gateway,
 			nodestatusv1.NodeStatusService_ReviewAccess_FullMethodName:          gateway,
+			// The owner of the configuration is root.
+			nodestatusv1.NodeStatusService_WatchAssignedConfiguration_FullMethodName: {},
+			nodestatusv1.NodeStatusService_AskApiserver_FullMethodName:               {},
 		},
 		"gateway": {
 			gatewayv1.GatewayService_ListListeners_FullMethodName: readers,

@@ -121,7 +121,7 @@ func newConfigDiffCommand() *cobra.Command {
 			return showDifference(cmd.OutOrStdout(), cmd.ErrOrStderr(), configslice.Difference(before, after), config.GetOrigins())
 		})
 	cmd.Long = "Show the fields that FILE, with the directory DROPINS over it, would change on the running node, which services would be started again for it, and what a running node cannot change." +
-		"\nFields that the node's command line sets stay as they are: flags go before files." +
+		"\nFields that the node's command line sets, or a ConfigMap of the cluster, stay as they are: both go before files." +
 		fmt.Sprintf("\nThe exit code is 0 when nothing would change, %d when something would, %d when a running node cannot take it, 1 when FILE is not valid or nobody answers.", exitDiffers, exitRefused)
 	cmd.Example = "  polylet config diff new.yaml\n  polylet config diff new.yaml /etc/kubernetes/kubelet.conf.d"
 	return cmd
@@ -132,7 +132,7 @@ func showDifference(out, notes io.Writer, differs []configslice.Change, origins 
 	var changes []configslice.Change
 	for _, c := range differs {
 		top, _, _ := strings.Cut(c.Path, ".")
-		if from := origins[top]; strings.HasPrefix(from, "flag ") {
+		if from := origins[top]; strings.HasPrefix(from, "flag ") || strings.HasPrefix(from, "ConfigMap ") {
 			fmt.Fprintf(notes, "%s stays %s: %s goes before the file\n", c.Path, c.Old, from)
 			continue
 		}

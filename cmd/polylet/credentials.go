@@ -206,7 +206,7 @@ func dropOthers(dir string, names ...string) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if e.IsDir() || e.Name() == configCopy || e.Name() == argsFile || e.Name() == sliceFile || e.Name() == stateFile || slices.Contains(names, e.Name()) {
+		if e.IsDir() || e.Name() == configCopy || e.Name() == argsFile || e.Name() == sliceFile || e.Name() == stateFile || e.Name() == assignedFile || slices.Contains(names, e.Name()) {
 			continue
 		}
 		errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))

@@ -36,6 +36,9 @@ func newHandoutCommand() *cobra.Command {
 		if err := loaded.RefuseOpen(); err != nil {
 			return err
 		}
+		if loaded.Flags.DynamicConfigDir != "" && !loaded.Flags.LiveConfig {
+			return errClusterUnowned
+		}
 		if follow && loaded.Flags.LiveConfig {
 			return handOutLive(ctx, loaded)
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/go-logr/logr"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -188,18 +190,19 @@ func (l *live) saw(service string, info *commonv1.GetInfoResponse) {
 // anyRuns says whether a service runs with what was handed to it before: each holds its
 // directory.
 func (n *nodeRun) anyRuns() bool {
-	for _, service := range n.services {
-		dir, err := os.Open(n.copyDir(service))
-		if err != nil {
-			continue
-		}
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		_ = dir.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return true
-		}
+	// A service manager may have taken away the directories with their holders' last owner.
+	held := slices.ContainsFunc(n.services, func(service string) bool { return isHeld(n.copyDir(service)) })
+	return held || isHeld(n.loaded.Flags.SocketDir)
+}
+
+// isHeld says whether somebody holds a directory (hold).
+func isHeld(path string) bool {
+	dir, err := os.Open(path)
+	if err != nil {
+		return false
 	}
-	return false
+	defer dir.Close()
+	return errors.Is(unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // runSlice runs a service until it is handed something else, or ctx is done. It holds the
@@ -208,14 +211,21 @@ func (n *nodeRun) anyRuns() bool {
 func runSlice(ctx context.Context, service string, loaded *kubeletconfig.Loaded, run func(context.Context, *kubeletconfig.Loaded) error) error {
 	log, followLog := klog.Background(), klog.Background()
 	path, handedOther := loaded.Flags.ConfigSlice, loaded.Superseded
-	if path == "" {
+	if !loaded.Handed() && path != "" {
+		handedOther = func() bool { _, err := os.Stat(path); return err == nil }
+	} else if path == "" {
 		path = filepath.Join(loaded.Flags.SocketDir, service, argsFile)
 		followLog = logr.Discard() // nothing need ever be there
 		handedOther = func() bool { _, err := os.Stat(path); return err == nil }
-	} else if release, err := holdSlice(filepath.Dir(path)); err != nil {
-		log.Error(err, "Who hands out the configuration cannot see that this process runs", "directory", filepath.Dir(path))
 	} else {
-		defer release()
+		for _, dir := range []string{filepath.Dir(path), loaded.Flags.SocketDir} {
+			release, err := hold(ctx, dir)
+			if err != nil {
+				log.Error(err, "Who hands out the configuration may not see that this process runs", "directory", dir)
+				continue
+			}
+			defer release()
+		}
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -235,14 +245,26 @@ func runSlice(ctx context.Context, service string, loaded *kubeletconfig.Loaded,
 	return err
 }
 
-// holdSlice holds a service's directory until release is called.
-func holdSlice(path string) (release func(), err error) {
+// looked bounds the wait for whoever looks whether a directory is held, for which it
+// holds that itself.
+const looked = 2 * time.Second
+
+// hold holds a directory, beside others, until release is called.
+func hold(ctx context.Context, path string) (release func(), err error) {
 	dir, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(err, dir.Close())
+	ctx, cancel := context.WithTimeout(ctx, looked)
+	defer cancel()
+	retry := backoff.New(backoff.Config{Initial: time.Millisecond, Max: 100 * time.Millisecond})
+	for {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = dir.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || retry.Wait(ctx) != nil {
+			return nil, errors.Join(err, dir.Close())
+		}
 	}
-	return func() { _ = dir.Close() }, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -182,6 +184,96 @@ func TestAServiceThatStartedBeforeAnythingWasHandedOutEndsOnceItIs(t *testing.T)
 		t.Fatal("it ends for what another has")
 	}
 	put(t, filepath.Join(dir, "stats", argsFile), "POLYLET_ARGS='--config-slice=x'\n")
+	if err := <-done; err != nil || ctx.Err() != nil {
+		t.Errorf("it ends with %v, %v", err, ctx.Err())
+	}
+}
+
+// As after systemctl stop and start of polylet-handout alone, which takes its directories
+// away.
+func TestAnOwnerThatWasStoppedAloneHasNotStartedTheNode(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sock")
+	copies := filepath.Join(dir, "stats")
+	slice, err := json.Marshal(kubeletconfig.NewSlice(loadedWith(t), 1, "sha256:x", false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(copies, sliceFile), string(slice))
+	loaded := loadedWith(t, "--socket-dir="+dir, "--config-slice="+filepath.Join(copies, sliceFile), followSliceFlag)
+	n := &nodeRun{loaded: loaded, log: klog.Background(), services: []string{"stats"}}
+	if n.anyRuns() {
+		t.Error("nothing runs yet")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	runs, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- runSlice(ctx, "stats", loaded, func(ctx context.Context, _ *kubeletconfig.Loaded) error {
+			close(runs)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-runs
+	if err := os.RemoveAll(copies); err != nil {
+		t.Fatal(err)
+	}
+	if !n.anyRuns() {
+		t.Error("what runs is not seen")
+	}
+	cancel()
+	<-done
+	if n.anyRuns() {
+		t.Error("what has ended is seen")
+	}
+}
+
+func TestAServiceThatIsLookedForWhenItStartsIsSeenAllTheSame(t *testing.T) {
+	path := t.TempDir()
+	looks, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(looks.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	over := time.AfterFunc(50*time.Millisecond, func() { _ = looks.Close() })
+	defer over.Stop()
+	release, err := hold(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if !isHeld(path) {
+		t.Error("it is not seen")
+	}
+	other, err := hold(t.Context(), path)
+	if err != nil {
+		t.Fatalf("another one beside it: %v", err)
+	}
+	other()
+}
+
+// As in containers, whose flags are the same before and after.
+func TestAServiceWhoseSliceIsNotThereYetEndsOnceItIs(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "stats", sliceFile)
+	loaded := loadedWith(t, "--socket-dir="+dir, "--config-slice="+path, followSliceFlag)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	runs, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- runSlice(ctx, "stats", loaded, func(ctx context.Context, _ *kubeletconfig.Loaded) error {
+			close(runs)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-runs
+	if !still(done) {
+		t.Fatal("it ends by itself")
+	}
+	put(t, path, "{}")
 	if err := <-done; err != nil || ctx.Err() != nil {
 		t.Errorf("it ends with %v, %v", err, ctx.Err())
 	}

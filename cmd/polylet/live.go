@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -21,9 +22,11 @@ import (
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/liveconf/assigned"
 	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 const (
@@ -75,6 +78,9 @@ type live struct {
 	controller *liveconf.Controller
 	identities map[string]supervise.Identity
 	restart    func(service string) error
+	// cluster is what the cluster assigns; nil: it is no source.
+	cluster *assigned.Source
+	shown   wake.Signal // what is to be shown of it may be another
 	// seen are the services' lives, where nobody tells of their ends; nil: somebody does.
 	seen *lives
 }
@@ -84,28 +90,38 @@ type live struct {
 // run already, with what an earlier owner has handed them.
 func (n *nodeRun) chooseConfiguration(first *kubeletconfig.Loaded, check func(*kubeletconfig.Loaded) error, running bool) (*live, error) {
 	flags := first.Flags // with the users that were taken
-	load := func() (*kubeletconfig.Loaded, error) {
-		next, err := kubeletconfig.LoadAgain(first.Args)
+	loadOver := func(over *kubeletconfig.Over) (*kubeletconfig.Loaded, error) {
+		next, err := kubeletconfig.LoadOver(first.Args, over)
 		if err != nil {
 			return nil, err
 		}
 		next.Flags = flags
 		return next, next.RefuseOpen()
 	}
-	controller := liveconf.New(liveconf.Config{
-		Dir: keptDir(flags.RootDir), Node: n.loaded.NodeName, Args: first.Args, Services: n.services, Deadline: flags.ConfigDeadline,
-		Load: load, Check: check, Running: running, Answers: asksApiserver(flags.Kubeconfig), Build: buildinfo.Get().String(), Log: n.log.WithName("configuration"),
+	load := func() (*kubeletconfig.Loaded, error) { return loadOver(nil) }
+	l := &live{node: n, shown: wake.New()}
+	var over liveconf.Over
+	if flags.DynamicConfigDir != "" {
+		if err := l.openCluster(&flags, loadOver, check); err != nil {
+			return nil, err
+		}
+		load, over = l.cluster.Load, l.cluster
+	}
+	l.controller = liveconf.New(liveconf.Config{
+		Over: over, Dir: keptDir(flags.RootDir), Node: n.loaded.NodeName, Args: first.Args, Services: n.services, Deadline: flags.ConfigDeadline,
+		Load: load, Check: check, Running: running, Answers: l.asksApiserver(flags.Kubeconfig), Build: buildinfo.Get().String(), Log: n.log.WithName("configuration"),
 	})
 	sources, err := first, error(nil)
-	if first.Handed() || n.handed.Load() != nil { // which the files did not say
+	if first.Handed() || n.handed.Load() != nil || over != nil { // which the files did not say, or not all of it
 		sources, err = load()
 	}
-	chosen, generation, err := controller.Start(sources, err)
+	chosen, generation, err := l.controller.Start(sources, err)
 	if err != nil {
 		return nil, err
 	}
+	l.runs(chosen)
 	n.hand(chosen, generation, flags)
-	return &live{node: n, controller: controller}, nil
+	return l, nil
 }
 
 // hand makes a configuration the one that the services get when they start.
@@ -154,6 +170,7 @@ func (n *nodeRun) writeSlice(service string, identity supervise.Identity) (strin
 
 // Put implements liveconf.Node.
 func (l *live) Put(loaded *kubeletconfig.Loaded, generation uint64) error {
+	l.runs(loaded)
 	l.node.hand(loaded, generation, l.node.current().Flags)
 	if l.node.credentials != nil { // else the gateway is root here, and reads the originals
 		l.node.credentials.loaded.Store(loaded)
@@ -176,12 +193,17 @@ func (l *live) Restart(service string) error { return l.restart(service) }
 // root's, and one that was taken over would end it with more.
 const mostOfAnAnswer = 256 << 10
 
-// Ask implements liveconf.Node.
-func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error) {
+// dial connects to a service, whoever it runs as.
+func (l *live) dial(service string) (*grpc.ClientConn, error) {
 	identity := l.identities[service]
-	conn, err := rpc.DialServer(uds.Path(l.node.loaded.Flags.SocketDir, service), func(uid uint32) bool {
+	return rpc.DialServer(uds.Path(l.node.loaded.Flags.SocketDir, service), func(uid uint32) bool {
 		return identity.Drop && uid == uint32(identity.UID) //nolint:gosec // An id.
 	})
+}
+
+// Ask implements liveconf.Node.
+func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error) {
+	conn, err := l.dial(service)
 	if err != nil {
 		return liveconf.Report{}, err
 	}
@@ -219,18 +241,7 @@ func (l *live) Say(state liveconf.State) {
 	if _, err := daemon.SdNotify(false, "STATUS="+strings.ToValidUTF8(text[:min(len(text), longestMessage)], "")); err != nil {
 		l.node.log.Error(err, "Could not tell systemd how the configuration stands")
 	}
-	dir, gid := l.node.copyDir("nodestatus"), -1
-	if identity := l.identities["nodestatus"]; identity.Drop {
-		gid = identity.GID
-	}
-	raw, err := json.Marshal(state)
-	if err == nil {
-		err = ownDir(dir, gid)
-	}
-	if err == nil {
-		err = fsatomic.WriteFileOwned(filepath.Join(dir, stateFile), raw, copyMode, -1, gid)
-	}
-	if err != nil {
+	if err := l.writeForNodestatus(stateFile, state); err != nil {
 		l.node.log.Error(err, "How the configuration stands cannot be shown")
 	}
 }
@@ -241,6 +252,15 @@ func (l *live) run(ctx context.Context) error {
 	go followFiles(ctx, log, func(dirs *directories) { wantConfiguration(dirs, &flags) }, l.controller.Changed)
 	kept := keptDir(flags.RootDir)
 	go followFiles(ctx, log, func(dirs *directories) { dirs.want(kept, requestFile) }, func() { l.serveRequest(filepath.Join(kept, requestFile)) })
+	if l.cluster == nil {
+		return l.controller.Run(ctx, l)
+	}
+	ctx, end := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer end()
+	following.Go(func() { l.followCluster(ctx) })
+	following.Go(func() { l.showCluster(ctx) })
 	return l.controller.Run(ctx, l)
 }
 

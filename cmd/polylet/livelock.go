@@ -25,6 +25,11 @@ const bootIDFile = "/proc/sys/kernel/random/boot_id"
 // is waited for. killed: the one before has not released it, in this run of the machine,
 // which bootID is a file of; empty: that is not asked.
 func ownKept(dir, bootID string, log klog.Logger) (killed bool, release func(), err error) {
+	return ownKeptBy(unix.Flock, dir, bootID, log)
+}
+
+// ownKeptBy is ownKept with a way to lock a file.
+func ownKeptBy(flock func(fd, how int) error, dir, bootID string, log klog.Logger) (killed bool, release func(), err error) {
 	if err = errors.Join(os.MkdirAll(filepath.Dir(dir), 0o750), os.MkdirAll(dir, 0o700)); err != nil {
 		return false, func() {}, nil // the controller says that nothing can be kept
 	}
@@ -35,10 +40,15 @@ func ownKept(dir, bootID string, log klog.Logger) (killed bool, release func(), 
 	}
 	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: 500 * time.Millisecond})
 	for deadline := time.Now().Add(takeOver); ; time.Sleep(retry.Next()) {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			killed, release = holdKept(file, bootID, log)
 			return killed, release, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) { // a file system without locks, say
+			log.Error(err, "Nobody can be kept from owning the configuration as well", "directory", dir)
+			_ = file.Close()
+			return false, func() {}, nil
 		}
 		if time.Now().After(deadline) {
 			_ = file.Close()

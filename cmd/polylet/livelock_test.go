@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 )
 
@@ -36,6 +38,23 @@ func TestOneDirectoryOfConfigurationsHasOneOwner(t *testing.T) {
 			t.Errorf("%q: killed %v, %v", text, killed, err)
 		}
 		release()
+	}
+}
+
+func TestAFileSystemWithoutLocksKeepsNoNodeFromStarting(t *testing.T) {
+	var said []string
+	log := funcr.New(func(_, line string) { said = append(said, line) }, funcr.Options{})
+	for _, err := range []error{unix.ENOLCK, unix.EOPNOTSUPP} {
+		begun := time.Now()
+		killed, release, got := ownKeptBy(func(int, int) error { return err }, filepath.Join(t.TempDir(), "kept"), "", log)
+		if got != nil || killed || time.Since(begun) > takeOver/2 {
+			t.Errorf("%v: %v, %v after %v", err, killed, got, time.Since(begun))
+			continue
+		}
+		release()
+	}
+	if len(said) != 2 || !strings.Contains(said[0], "Nobody can be kept") {
+		t.Errorf("said %q", said)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/liveconf/assigned"
 	"github.com/polylet/polylet/services/nodestatus"
 )
 
@@ -39,7 +40,11 @@ func showsConfiguration(loaded *kubeletconfig.Loaded, service *nodestatus.Servic
 	s := &configurationShower{
 		path: filepath.Join(loaded.Flags.SocketDir, "nodestatus", stateFile), note: note, show: service.ShowConfiguration, announce: service.Announce, log: log,
 	}
-	return []func(context.Context) error{s.run}
+	cluster := filepath.Join(loaded.Flags.SocketDir, "nodestatus", assignedFile)
+	return []func(context.Context) error{s.run, func(ctx context.Context) error {
+		followFiles(ctx, log, func(dirs *directories) { dirs.want(filepath.Dir(cluster), filepath.Base(cluster)) }, func() { showAssigned(cluster, service.ShowAssigned, log) })
+		return nil
+	}}
 }
 
 func (s *configurationShower) run(ctx context.Context) error {
@@ -72,6 +77,24 @@ func (s *configurationShower) look(ctx context.Context) {
 		s.announce(ctx, e)
 	}
 	s.last = &state
+}
+
+// showAssigned tells what has become of the cluster's configuration, if its owner has said
+// so.
+func showAssigned(path string, tell func(nodestatus.Assigned), log klog.Logger) {
+	var view assigned.View
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &view)
+	}
+	if err != nil {
+		log.Error(err, "What has become of the cluster's configuration cannot be read", "path", path)
+		return
+	}
+	tell(nodestatus.Assigned{Assigned: view.Assigned, Active: view.Active, LastKnownGood: view.LastKnownGood, Error: view.Error})
 }
 
 // eventOf is the Node's event about a state that came after another; nil: it is the

@@ -85,6 +85,7 @@ func nodestatusClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, lo
 	}
 	source := credentialSource(loaded)
 	deps.Credential = kubeclient.Follow(source, log)
+	deps.AskApiserver = asksApiserver(loaded.Flags.Kubeconfig)
 	if source.Bootstrap != "" {
 		deps.Bootstrap = func() (kubernetes.Interface, error) {
 			return deps.Credential.BootstrapClient("polylet-nodestatus/bootstrap")
@@ -154,6 +155,7 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		NodeLeaseDuration:                time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
 		DeclaredFeatures:                 declaredFeatures(loaded),
 		StartEvents:                      startEvents(loaded, kubeletconfig.CgroupV2()),
+		DynamicConfiguration:             f.DynamicConfigDir != "",
 		CertDir:                          f.CertDir,
 		RotateCertificates:               c.RotateCertificates,
 		ServerTLSBootstrap:               loaded.WaitsForServing(),

@@ -76,6 +76,9 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return fmt.Errorf("find the executable to start the services with: %w", err)
 	}
+	if loaded.Flags.DynamicConfigDir != "" && !loaded.Flags.LiveConfig {
+		return errClusterUnowned
+	}
 	if err := takeUsers(&loaded.Flags, log); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func TestThePageOfTheConfigurationHasEachField(t *testing.T) {
 	const begin = "\n| field | default |"
 	text, _, _ := strings.Cut(string(raw), begin)
 	var b strings.Builder
-	b.WriteString(begin + " used by | changes |\n|---|---|---|---|\n")
+	b.WriteString(begin + " used by | changes | from the cluster |\n|---|---|---|---|---|\n")
 	effects := Effects()
 	defaults := fieldsOf(t, "")
 	for _, path := range slices.Sorted(maps.Keys(effects)) {
@@ -40,7 +40,11 @@ func TestThePageOfTheConfigurationHasEachField(t *testing.T) {
 		if defaults[path] == "null" {
 			value = "none"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", path, value, who, how)
+		cluster := "no"
+		if slices.Contains(OfCluster(), path) {
+			cluster = "yes"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", path, value, who, how, cluster)
 	}
 	golden.Equal(t, page, []byte(strings.TrimRight(text, "\n")+"\n"+b.String()))
 }

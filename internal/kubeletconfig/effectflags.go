@@ -49,7 +49,7 @@ func flagEffects() map[string]Effect {
 		"experimental-allocatable-ignore-eviction": later("hard eviction thresholds always lessen allocatable"),
 
 		"socket-dir": used("all"), "socket-group": used("all"), "gateway-user": used("all"), "probes-user": used("all"),
-		"stats-user": used("all"), "nodestatus-user": used("all"), "node-page-address": used("gateway"), "compatible-stream-verbs": used("gateway"), "services": used("run"), "live-config": used("run, handout"), "config-deadline": used("run, handout"), "leave-kernel-settings": used("podsync"),
+		"stats-user": used("all"), "nodestatus-user": used("all"), "node-page-address": used("gateway"), "compatible-stream-verbs": used("gateway"), "services": used("run"), "live-config": used("run, handout"), "config-deadline": used("run, handout"), "dynamic-config-dir": used("run, handout, nodestatus"), "leave-kernel-settings": used("podsync"),
 	}
 	for _, name := range append(ignoredTexts(), ignoredSwitches()...) {
 		if _, said := out[name]; !said {

@@ -27,6 +27,8 @@ type reading struct {
 	log  logr.Logger
 	// ignored are the fields that nobody knows, and those that stand there twice.
 	ignored []Notice
+	// over lies over the files; nil: nothing does.
+	over *Over
 }
 
 var quotedField = regexp.MustCompile(`(?:field|key) "([^"]+)"`)
@@ -175,6 +177,12 @@ func mergeFile(base *kubeletv1beta1.KubeletConfiguration, path string, r *readin
 	if err != nil {
 		return nil, err
 	}
+	return mergeDocument(base, path, "drop-in "+path, raw, r)
+}
+
+// mergeDocument lays a document over base: where is where it stands, origin who sets its
+// fields.
+func mergeDocument(base *kubeletv1beta1.KubeletConfiguration, where, origin string, raw []byte, r *reading) (*kubeletv1beta1.KubeletConfiguration, error) {
 	document, warnings, err := toJSON(raw)
 	if err != nil {
 		return nil, err
@@ -207,8 +215,8 @@ func mergeFile(base *kubeletv1beta1.KubeletConfiguration, path string, r *readin
 	for _, s := range strict {
 		warnings = append(warnings, s.Error())
 	}
-	r.ignore(path, warnings)
-	r.from.layer("drop-in "+path, raw)
+	r.ignore(where, warnings)
+	r.from.layer(origin, raw)
 	keepEmpty(merged, base, patch)
 	setDefaults(merged)
 	return merged, nil

@@ -17,7 +17,8 @@ type Flags struct {
 	// ConfigSlice is --config-slice, ours: the configuration as polylet run hands it
 	// to a service; it goes before ConfigFile and ConfigDir.
 	ConfigSlice string
-	// FollowSlice is --follow-config-slice, ours: the process ends in order when ConfigSlice
+	// FollowSlice is --follow-config-slice, ours: the process reads the files while ConfigSlice
+	// is not there, and ends in order when it is, or when ConfigSlice
 	// says something else of what it uses, for a service manager to start it again.
 	FollowSlice bool
 	// Kubeconfig is --kubeconfig; empty (and BootstrapKubeconfig too): standalone.
@@ -74,6 +75,10 @@ type Flags struct {
 	// services run a change well until it is good.
 	LiveConfig     bool
 	ConfigDeadline time.Duration
+	// DynamicConfigDir is --dynamic-config-dir, once the kubelet's: where the owner of the
+	// configuration keeps what the cluster has assigned to the node; empty: the cluster is no
+	// source.
+	DynamicConfigDir string
 	// Services is --services, ours: which services `polylet run` supervises;
 	// empty is all.
 	Services []string
@@ -134,6 +139,7 @@ func addOwnFlags(fs *pflag.FlagSet, f *Flags) {
 		"whoever has get on nodes/proxy then runs commands over a WebSocket.")
 	fs.BoolVar(&f.LeaveKernelSettings, "leave-kernel-settings", f.LeaveKernelSettings, "Do not set vm.overcommit_memory, kernel.panic and the others that Kubernetes wants: for a machine that is more than a node.")
 	fs.BoolVar(&f.LiveConfig, "live-config", f.LiveConfig, "polylet run and polylet handout take changes of --config and --config-dir while the node runs, and go back to the last known good configuration when the services do not run a new one well; false: the files are read when it starts, only.")
+	fs.StringVar(&f.DynamicConfigDir, "dynamic-config-dir", f.DynamicConfigDir, "Take configurations from the cluster too, from a ConfigMap that an annotation of the Node names, and keep them in this directory; empty: do not.")
 	fs.DurationVar(&f.ConfigDeadline, "config-deadline", f.ConfigDeadline, "How long the services run a new configuration well until polylet run counts it as good.")
 	fs.StringSliceVar(&f.Services, "services", f.Services, "Services that polylet run supervises; default: all.")
 	fs.BoolP("help", "h", false, "Show this text.")

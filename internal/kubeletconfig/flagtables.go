@@ -155,7 +155,6 @@ func removedFlags() map[string]string {
 		"cni-conf-dir":                                      cni,
 		"cni-cache-dir":                                     cni,
 		"cloud-config":                                      "remove it: use --cloud-provider=external with a cloud controller manager",
-		"dynamic-config-dir":                                "remove it: use --config and --config-dir",
 		"keep-terminated-pod-volumes":                       "remove it: volumes of terminated pods always go",
 		"register-schedulable":                              "use --register-with-taints",
 		"really-crash-for-testing":                          "remove it",

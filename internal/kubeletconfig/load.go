@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -45,6 +46,8 @@ type Loaded struct {
 	// slice is where the configuration comes from instead of files; nil: files.
 	slice  *Slice
 	newest newest
+	// overSum is that of the document over the files; empty: there is none.
+	overSum string
 	// setBy is what Origins found.
 	said  sync.Once
 	setBy map[string]string
@@ -91,6 +94,11 @@ func loadOn(h host, args []string, log logr.Logger) (*Loaded, error) {
 
 // loadFrom is loadOn, of a slice where there is one.
 func loadFrom(h host, args []string, log logr.Logger, slice *Slice) (*Loaded, error) {
+	return loadReading(h, args, slice, &reading{from: origins{}, log: log})
+}
+
+// loadReading is loadFrom, with what is noted while files are read.
+func loadReading(h host, args []string, slice *Slice, read *reading) (*Loaded, error) {
 	args = withoutTerminator(args)
 	flags, config := defaultFlags(), legacyDefaults()
 	if err := parse(args, flags, config); err != nil {
@@ -98,11 +106,14 @@ func loadFrom(h host, args []string, log logr.Logger, slice *Slice) (*Loaded, er
 	}
 	var err error
 	if slice == nil && flags.ConfigSlice != "" {
-		if slice, err = readSlice(flags.ConfigSlice); err != nil {
+		slice, err = readSlice(flags.ConfigSlice)
+		if flags.FollowSlice && errors.Is(err, fs.ErrNotExist) {
+			slice, err = nil, nil // nothing has been handed over yet: until it is, the files are read
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	read := &reading{from: origins{}, log: log}
 	if slice != nil {
 		config, read.from, err = fromSlice(flags, args, slice)
 		read.ignored = slice.Ignored
@@ -112,7 +123,10 @@ func loadFrom(h host, args []string, log logr.Logger, slice *Slice) (*Loaded, er
 	if err != nil {
 		return nil, err
 	}
-	l := &Loaded{Config: config, Flags: *flags, Args: args, origins: read.from, ignored: read.ignored, slice: slice}
+	l := &Loaded{Config: config, Flags: *flags, Args: args, origins: read.from, ignored: read.ignored, slice: slice, overSum: read.over.Sum()}
+	if slice != nil {
+		l.overSum = slice.over
+	}
 	l.Standalone = l.Flags.Kubeconfig == "" && l.Flags.BootstrapKubeconfig == ""
 	if l.NodeName, err = nodeName(l.Flags.HostnameOverride); err != nil {
 		return nil, err
@@ -128,7 +142,7 @@ func loadFrom(h host, args []string, log logr.Logger, slice *Slice) (*Loaded, er
 
 // layers puts the files under the flags.
 func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []string, r *reading) (*kubeletv1beta1.KubeletConfiguration, error) {
-	if flags.ConfigFile == "" && flags.ConfigDir == "" {
+	if flags.ConfigFile == "" && flags.ConfigDir == "" && r.over == nil {
 		return config, nil
 	}
 	if flags.ConfigFile != "" {
@@ -146,9 +160,16 @@ func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []st
 			return nil, err
 		}
 		config = merged
-		if flags.ConfigFile != "" {
-			defaultEviction(config)
+	}
+	if r.over != nil {
+		merged, err := r.layOver(config)
+		if err != nil {
+			return nil, err
 		}
+		config = merged
+	}
+	if flags.ConfigFile != "" {
+		defaultEviction(config)
 	}
 	// Flags go before files: parse them again on top of what was read.
 	again := defaultFlags()

@@ -19,7 +19,7 @@ func handsOver(t *testing.T, l *Loaded, args []string) {
 	if err != nil {
 		t.Fatalf("what is valid is not, handed over: %v", err)
 	}
-	kept, err := OfDocument(args, l.SecretCopyJSON(), l.Origins())
+	kept, err := OfDocument(args, l.SecretCopyJSON(), l.Origins(), "")
 	if err != nil {
 		t.Fatalf("what is valid is not, kept: %v", err)
 	}

@@ -33,6 +33,9 @@ type Slice struct {
 	Origins map[string]string `json:"origins,omitempty"`
 	// Ignored is what the files say and nobody understands.
 	Ignored []Notice `json:"ignored,omitempty"`
+
+	// over is Loaded.OverSum of what it was made of.
+	over string
 }
 
 // NewSlice makes one of a configuration. secret: the document keeps what may be
@@ -90,9 +93,10 @@ func configOf(document []byte) (*kubeletv1beta1.KubeletConfiguration, error) {
 }
 
 // OfDocument is the configuration that a document says (CopyJSON, SecretCopyJSON) with
-// the flags of args on top and validated, as it would be handed to a service.
-func OfDocument(args []string, document []byte, origins map[string]string) (*Loaded, error) {
-	return loadFrom(thisHost(), args, logr.Discard(), &Slice{Document: document, Origins: origins})
+// the flags of args on top and validated, as it would be handed to a service. over is its
+// OverSum.
+func OfDocument(args []string, document []byte, origins map[string]string, over string) (*Loaded, error) {
+	return loadFrom(thisHost(), args, logr.Discard(), &Slice{Document: document, Origins: origins, over: over})
 }
 
 // Current is the newest configuration that was handed to this service whose own fields

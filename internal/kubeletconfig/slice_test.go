@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-logr/logr"
 )
 
 // sliceOf hands a configuration over in a file and returns the flag that names it.
@@ -57,7 +59,7 @@ func TestASliceLoadsAsTheFilesThatItWasMadeOf(t *testing.T) {
 		if got.Generation() != 4 || got.Checksum() != "sha256:x" || whole.Generation() != 0 || whole.Checksum() != "" {
 			t.Errorf("%s: generation %d, checksum %s", name, got.Generation(), got.Checksum())
 		}
-		document, err := OfDocument(args, whole.SecretCopyJSON(), whole.Origins())
+		document, err := OfDocument(args, whole.SecretCopyJSON(), whole.Origins(), "")
 		if err != nil || !maps.Equal(document.Fields(), whole.Fields()) {
 			t.Errorf("%s: of its document: %v", name, err)
 		}
@@ -121,5 +123,24 @@ func TestAShownDocumentHasTheFieldsOfTheConfigurationThatItShows(t *testing.T) {
 		if err != nil || !maps.Equal(got, whole.Fields()) {
 			t.Errorf("%s: %v\n%v\nwant\n%v", name, err, got, whole.Fields())
 		}
+	}
+}
+
+func TestOneThatIsFollowedNeedNotBeThereYet(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "slice.json")
+	args := []string{"--config=" + write(t, dir, "c.yaml", header+"maxPods: 7\n"), "--config-slice=" + path}
+	if _, err := load(args, logr.Discard()); err == nil {
+		t.Error("one that has to be there need not be")
+	}
+	l := mustLoad(t, append(args, "--follow-config-slice")...)
+	if l.Handed() || l.Config.MaxPods != 7 {
+		t.Errorf("it reads %d pods", l.Config.MaxPods)
+	}
+	if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(append(args, "--follow-config-slice"), logr.Discard()); err == nil {
+		t.Error("a damaged one is read over")
 	}
 }

@@ -251,6 +251,7 @@ func validateFlags(f *Flags) error {
 	var p problems
 	p.add(filepath.IsAbs(f.RootDir) && filepath.Clean(f.RootDir) == f.RootDir, "--root-dir", f.RootDir, "an absolute, normalized path")
 	p.add(filepath.IsAbs(f.SocketDir) && filepath.Clean(f.SocketDir) == f.SocketDir, "--socket-dir", f.SocketDir, "an absolute, normalized path")
+	p.add(f.DynamicConfigDir == "" || filepath.IsAbs(f.DynamicConfigDir) && filepath.Clean(f.DynamicConfigDir) == f.DynamicConfigDir, "--dynamic-config-dir", f.DynamicConfigDir, "an absolute, normalized path")
 	p.add(len(f.SocketDir) <= 80, "--socket-dir", f.SocketDir, "at most 80 characters: a socket's path may have 107")
 	p.add((f.CredentialProviderConfig == "") == (f.CredentialProviderBinDir == ""), "--image-credential-provider-config", f.CredentialProviderConfig,
 		"set it together with --image-credential-provider-bin-dir, or neither")

@@ -50,6 +50,8 @@ type Config struct {
 	Deadline time.Duration
 	// Load reads what the files and flags say, and validates it.
 	Load func() (*kubeletconfig.Loaded, error)
+	// Over is the source over the files that Load reads as well; nil: there is none.
+	Over Over
 	// Check says what of a valid configuration this machine cannot do; nil: nothing.
 	Check func(*kubeletconfig.Loaded) error
 	// Running says that this is no start of the node: whoever owned the configuration before
@@ -109,8 +111,9 @@ type Controller struct {
 	active     *kubeletconfig.Loaded
 	trial      *trial
 	state      State
-	refused    string // what was said last of files that cannot be used
-	startAgain bool   // Run ends with ErrStartAgain
+	refused    string          // what was said last of files that cannot be used
+	absent     map[string]bool // services that were waited for and gave no answer since
+	startAgain bool            // Run ends with ErrStartAgain
 }
 
 type end struct {
@@ -125,7 +128,7 @@ func New(cfg Config) *Controller {
 	}
 	cfg.Deadline = max(cfg.Deadline, time.Second) // services are asked twenty times in it
 	return &Controller{
-		cfg: cfg, store: newStore(cfg.Dir, cfg.Node, cfg.Build),
+		cfg: cfg, store: newStore(cfg.Dir, cfg.Node, cfg.Build), absent: map[string]bool{},
 		changed: wake.New(), back: wake.New(), retry: wake.New(), heard: wake.New(),
 	}
 }
@@ -180,6 +183,9 @@ func (c *Controller) Run(ctx context.Context, node Node) error {
 			c.takeBack(ctx)
 		case <-c.retry:
 			c.store.forgetBad()
+			if c.cfg.Over != nil {
+				c.cfg.Over.Retry()
+			}
 			c.consider(ctx, true)
 		case <-c.heard:
 			c.hear()
@@ -224,8 +230,8 @@ func (c *Controller) consider(ctx context.Context, say bool) bool {
 	switch {
 	case sumOf(next) != sumOf(c.active):
 		c.apply(ctx, next)
-	case c.trial == nil && c.state.Phase != Good && c.state.Phase != Bad:
-		c.say(State{Phase: Good})
+	case c.trial == nil:
+		c.settled(next)
 	}
 	return true
 }
@@ -245,11 +251,11 @@ func (c *Controller) refuse(err error) {
 
 // wasBad says once that the files say what was tried before and taken back.
 func (c *Controller) wasBad(next *kubeletconfig.Loaded, why string) {
-	if why == c.refused {
+	file := c.store.badFile(sumOf(next))
+	if c.trial == nil && c.wasOvers(next, c.active, why, file) || why == c.refused {
 		return
 	}
 	c.refused = why
-	file := c.store.badFile(sumOf(next))
 	c.cfg.Log.Error(errors.New(why), "The files say what was bad before; it is not tried again: change it, or polylet config retry", "generation", c.generation, "file", file)
 	if c.trial == nil {
 		c.say(State{Phase: WentBack, Error: why, File: file})
@@ -274,6 +280,7 @@ func (c *Controller) apply(ctx context.Context, next *kubeletconfig.Loaded) {
 		if err := c.store.setGood(c.generation, c.active); err != nil {
 			c.cfg.Log.Error(err, "The configuration that runs could not be written down: there is no way back to it")
 		}
+		c.isGood(c.active)
 	}
 	changes := configslice.Difference(reference.Fields(), next.Fields())
 	c.cfg.Log.Info("The configuration has changed; the services that use what changed are started again",
@@ -317,6 +324,7 @@ func (c *Controller) confirm() {
 	if err := c.store.setGood(c.generation, c.active); err != nil {
 		c.cfg.Log.Error(err, "The configuration is good and could not be written down as such")
 	}
+	c.isGood(c.active)
 	c.cfg.Log.Info("The configuration is good", "generation", c.generation, "changes", configslice.Texts(changes))
 	c.say(State{Phase: Good})
 	c.refused = "" // what the files said meanwhile could not be shown

@@ -129,15 +129,42 @@ func (c *Controller) reports(ctx context.Context, services []string) (out map[st
 		if c.trial != nil && slices.Contains(c.trial.owners, service) {
 			continue
 		}
-		report, err := c.askOne(ctx, service)
-		switch {
-		case err == nil:
+		if report, answers := c.awaitAnswer(ctx, service); answers {
 			out[service] = report
-		case !errors.Is(err, errEnded):
+		} else {
 			silent = append(silent, service)
 		}
 	}
 	return out, silent
+}
+
+// awaitAnswer asks a service before a change until it answers. One that is just starting
+// is waited for: of one that does not run at all no change is to blame for its silence, of
+// one that starts it may be. False: it gives no answer; then it is not waited for again
+// until it has given one.
+func (c *Controller) awaitAnswer(ctx context.Context, service string) (Report, bool) {
+	timer := time.NewTimer(comesUp)
+	defer timer.Stop()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		report, err := c.askOne(ctx, service)
+		if err == nil {
+			delete(c.absent, service)
+			return report, true
+		}
+		if c.absent[service] && !errors.Is(err, errEnded) {
+			return Report{}, false
+		}
+		select {
+		case <-ctx.Done():
+			return Report{}, false
+		case <-timer.C:
+			c.absent[service] = true
+			return Report{}, false
+		case <-tick.C:
+		}
+	}
 }
 
 // ask looks at all owners.

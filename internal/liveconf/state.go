@@ -35,6 +35,8 @@ type State struct {
 	Since time.Time `json:"since"`
 	// Changes are those that are tried or were bad.
 	Changes []configslice.Change `json:"changes,omitempty"`
+	// Of is what Error is about; empty: the files.
+	Of string `json:"of,omitempty"`
 	// Error is what is wrong with what the files say; empty when nothing.
 	Error string `json:"error,omitempty"`
 	// File keeps the bad configuration.
@@ -49,6 +51,9 @@ func (s State) Text() string {
 	case WentBack:
 		return fmt.Sprintf("went back to the last known good configuration (generation %d): %s; the bad one is kept as %s: correct the file, or polylet config retry", s.Generation, s.Error, s.File)
 	case Refused:
+		if s.Of != "" {
+			return fmt.Sprintf("what %s says is not taken, generation %d goes on without it: %s", s.Of, s.Generation, s.Error)
+		}
 		return fmt.Sprintf("what the files say is not taken, generation %d goes on: %s", s.Generation, s.Error)
 	case Bad:
 		return fmt.Sprintf("generation %d does not run well, and there is no last known good one: %s", s.Generation, s.Error)

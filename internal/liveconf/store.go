@@ -31,6 +31,9 @@ type Record struct {
 	Document json.RawMessage `json:"document"`
 	// Origins say who has set a field.
 	Origins map[string]string `json:"origins,omitempty"`
+	// Over is that of the document over the files (kubeletconfig.Loaded.OverSum); empty:
+	// there was none.
+	Over string `json:"over,omitempty"`
 	// Build is the polylet that kept it; empty when that is not known.
 	Build string `json:"build,omitempty"`
 	// Reason is why it was bad; empty for others.
@@ -96,7 +99,7 @@ func (s *store) nodeOf(l *kubeletconfig.Loaded) string { return cmp.Or(s.node, l
 func (s *store) record(generation uint64, l *kubeletconfig.Loaded, reason string) Record {
 	return Record{
 		Node: s.nodeOf(l), Generation: generation, Checksum: configslice.WholeChecksum(l.Fields()), Kept: time.Now().UTC(),
-		Document: l.SecretCopyJSON(), Origins: l.Origins(), Build: s.build, Reason: reason,
+		Document: l.SecretCopyJSON(), Origins: l.Origins(), Over: l.OverSum(), Build: s.build, Reason: reason,
 	}
 }
 
@@ -141,7 +144,7 @@ func (s *store) load(name string, args []string) *kubeletconfig.Loaded {
 
 // use is what a record keeps, with the flags on top; nil when it is not to be used here.
 func (s *store) use(name string, r *Record, args []string) *kubeletconfig.Loaded {
-	loaded, err := kubeletconfig.OfDocument(args, r.Document, r.Origins)
+	loaded, err := kubeletconfig.OfDocument(args, r.Document, r.Origins, r.Over)
 	if err != nil {
 		s.damage = append(s.damage, fmt.Errorf("%s is not valid with these flags and this release, and is not used: %w", filepath.Join(s.dir, name), err))
 		return nil

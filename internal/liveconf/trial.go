@@ -118,6 +118,19 @@ func (t *trial) look(now time.Time, bad string) {
 	}
 }
 
+// lastWrong is what was wrong last, as far as that is known.
+func (t *trial) lastWrong() string {
+	if t.bad != "" {
+		return t.bad
+	}
+	for _, service := range t.owners {
+		if err := t.last[service]; err != nil {
+			return fmt.Sprintf("%s ended: %v", service, err)
+		}
+	}
+	return "not all services could be asked"
+}
+
 // longest is how many deadlines a trial may go up and down.
 const longest = 5
 
@@ -141,7 +154,7 @@ func (t *trial) verdict(now time.Time) (good bool, bad error) {
 	case !t.badSince.IsZero() && now.Sub(t.badSince) >= t.deadline:
 		return false, fmt.Errorf("for %v: %s", t.deadline, t.bad)
 	case t.goodSince.IsZero() && now.Sub(t.began) >= longest*t.deadline: // else it is about to be good
-		return false, fmt.Errorf("never well for %v in %v, last: %s", t.deadline, longest*t.deadline, t.bad)
+		return false, fmt.Errorf("never well for %v in %v, last: %s", t.deadline, longest*t.deadline, t.lastWrong())
 	}
 	return false, nil
 }

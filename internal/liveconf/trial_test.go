@@ -135,3 +135,25 @@ func TestAChangeThatIsWellAtLastIsNotBadMeanwhile(t *testing.T) {
 		t.Errorf("well for a minute: good %v, %v", good, err)
 	}
 }
+
+// It answered nothing when the change came, and does not start with it.
+func TestAServiceThatIsJustStartingWhenAChangeComesIsJudged(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.mu.Lock()
+		f.missing = "podsync"
+		f.mu.Unlock()
+		time.AfterFunc(3*time.Second, func() {
+			f.mu.Lock()
+			f.missing = ""
+			f.mu.Unlock()
+		})
+		f.write("maxPods: 105\n")
+		f.after(6 * time.Second)
+		f.mu.Lock()
+		f.missing = "podsync" // it cannot start with it, and who keeps it says nothing
+		f.mu.Unlock()
+		if l, state, _ := f.after(5 * time.Minute); l.Config.MaxPods != 100 || state.Phase != WentBack || !strings.Contains(state.Error, "podsync does not answer") {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}

@@ -62,6 +62,8 @@ type Config struct {
 	StartEvents []Event
 	// DeclaredFeatures are what the Node says that it can do.
 	DeclaredFeatures []string
+	// DynamicConfiguration is whether the cluster is a source of the node's configuration.
+	DynamicConfiguration bool
 	// CertDir is where the node's certificates are.
 	CertDir string
 	// RotateCertificates has the client certificate renewed before it ends;

@@ -3,9 +3,13 @@ package nodestatus
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
+	"github.com/polylet/polylet/services/nodestatus/internal/assigned"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 )
 
@@ -15,6 +19,34 @@ type Configuration struct {
 	Generation uint64
 	// Wrong says that what the operator's files say is not what runs.
 	Wrong bool
+}
+
+// Assigned is what has become of the configuration that the cluster has assigned to the
+// node: which ConfigMaps with which versions are assigned, run and were good last, and why
+// what is assigned does not run; empty: none.
+type Assigned = assigned.Stands
+
+// ShowAssigned tells it on the Node. Safe for concurrent use.
+func (s *Service) ShowAssigned(a Assigned) {
+	if s.assigned != nil {
+		s.assigned.Tell(a)
+	}
+}
+
+// followAssigned follows what the cluster assigns, where it is a source, and returns what
+// is to be told of the Node; nil: nothing.
+func (s *Service) followAssigned(cfg Config, deps Deps, api *apiserver.Node) func(*v1.Node) {
+	if api == nil || !cfg.DynamicConfiguration {
+		return nil
+	}
+	note := func(string) {}
+	if deps.Note != nil {
+		note = func(message string) { deps.Note("the cluster's configuration", message) }
+	}
+	s.assigned = assigned.New(assigned.Config{
+		NodeName: cfg.NodeName, Nodes: deps.Client.CoreV1().Nodes(), ConfigMaps: deps.Client.CoreV1(), Events: s.events, Note: note, Epoch: rand.Uint64(),
+	})
+	return s.assigned.Saw
 }
 
 // configurationMetrics show it; zero until somebody says something.

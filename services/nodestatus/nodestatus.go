@@ -28,6 +28,7 @@ import (
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/nodeaddr"
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
+	"github.com/polylet/polylet/services/nodestatus/internal/assigned"
 	"github.com/polylet/polylet/services/nodestatus/internal/csinode"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
 	"github.com/polylet/polylet/services/nodestatus/internal/evict"
@@ -75,6 +76,9 @@ type Deps struct {
 	Health health.Reporter
 	// Note is told of what is to be known and keeps nobody waiting; nil is told nothing.
 	Note func(name, message string)
+	// AskApiserver asks the apiserver whether it is there, without a credential and with
+	// nothing of the configuration, and says why it gives no answer; nil: nobody can.
+	AskApiserver func(context.Context) error
 	// OnRepeatedFailure is called when a heartbeat failed twice in a row; nil
 	// does nothing. The connections may be dead and are better closed.
 	OnRepeatedFailure func()
@@ -93,6 +97,8 @@ type Service struct {
 	csiNode    *csinode.Keeper
 	csiDrivers peer.CSIDrivers
 	inUse      peer.VolumesInUse
+	// assigned is nil where the cluster is no source of the configuration.
+	assigned *assigned.Keeper
 	// certificates are the parts that keep the node's and tell of them.
 	certificates []part
 	events       *event.Sender
@@ -147,7 +153,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.keeper = status.New(status.Config{
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,
 		ReportFrequency: cfg.NodeStatusReportFrequency, StartEvents: startEvents(cfg),
-	}, status.Deps{API: api, Store: store, Judge: judged, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure})
+	}, status.Deps{API: api, Store: store, Judge: judged, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure, Saw: s.followAssigned(cfg, deps, api)})
 	if s.evictions, err = s.evicting(cfg, deps, judged, store, pods); err != nil {
 		return nil, err
 	}
@@ -173,7 +179,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	s.server = server.New(server.Deps{
-		Keeper: s.keeper, Lease: s.lease, Events: s.events, Evictions: s.evictions, Logs: nodelog.NewDir(nodelog.Root), Reviews: review.New(cfg.NodeName, deps.Reviews),
+		Keeper: s.keeper, Lease: s.lease, Events: s.events, Assigned: s.assigned, AskApiserver: deps.AskApiserver, Evictions: s.evictions, Logs: nodelog.NewDir(nodelog.Root), Reviews: review.New(cfg.NodeName, deps.Reviews),
 	})
 	return s, nil
 }
@@ -261,6 +267,9 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.csiNode != nil {
 		group.Go("CSI drivers", s.csiDrivers.Run)
 		group.Go("CSINode", s.csiNode.Run)
+	}
+	if s.assigned != nil {
+		group.Go("the cluster's configuration", s.assigned.Run)
 	}
 	if s.shutdown != nil {
 		group.Go("shutdown", s.shutdown.Run)

@@ -116,28 +116,61 @@ func freePorts(t *testing.T, n int) []int {
 }
 
 // configuration is the sample's with the test's own ports, cgroups and runtime.
-func configuration(t *testing.T, i *instance.Instance, c *containerd.Containerd, logs string) (file string, readOnly int) {
+func configuration(t *testing.T, i *instance.Instance, c *containerd.Containerd, logs string) (file string, fields map[string]any, readOnly int) {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/compose/kubelet.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fields map[string]any
 	if err := yaml.Unmarshal(text, &fields); err != nil {
 		t.Fatal(err)
 	}
 	ports := freePorts(t, 3)
 	fields["port"], fields["readOnlyPort"], fields["healthzPort"] = ports[0], ports[1], ports[2]
 	fields["cgroupRoot"], fields["containerRuntimeEndpoint"], fields["podLogsDir"] = i.CgroupRoot(), c.Endpoint(), logs
+	file = i.Path("kubelet.yaml")
+	writeInPlace(t, file, fields)
+	return file, fields, ports[1]
+}
+
+// writeInPlace keeps the file that the containers see.
+func writeInPlace(t *testing.T, file string, fields map[string]any) {
+	t.Helper()
 	out, err := yaml.Marshal(fields)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file = i.Path("kubelet.yaml")
 	if err := os.WriteFile(file, out, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return file, ports[1]
+}
+
+// healthyAt waits until the node says on a port that it is healthy.
+func healthyAt(t *testing.T, port int, within time.Duration, logs func() string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/healthz", port), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return
+			}
+			err = errors.New(response.Status)
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not healthy at %d: %v\n%s", port, err, logs())
+		case <-tick.C:
+		}
+	}
 }
 
 func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
@@ -151,12 +184,12 @@ func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 	runtime := s.Runtime
 	docker := engine(t, i)
 	logs, root, manifests := mkdir(t, i, "pod-logs"), mkdir(t, i, "kubelet"), mkdir(t, i, "manifests")
-	config, readOnly := configuration(t, i, runtime, logs)
+	config, fields, readOnly := configuration(t, i, runtime, logs)
 	if err := os.WriteFile(filepath.Join(manifests, "hello.yaml"), fmt.Appendf(nil, sample, images.TestApp), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	env := append(os.Environ(), "DOCKER_HOST="+docker, "CONTAINERD_DIR="+filepath.Dir(runtime.Socket), "CONTAINERD_ROOT="+i.Path("root"), "CONTAINERD_IMAGES="+i.Path("root", "io.containerd.snapshotter.v1.overlayfs"), "POLYLET_CONFIG="+config,
-		"POLYLET_MANIFESTS="+manifests, "POLYLET_ROOT="+root, "POLYLET_LOGS="+logs, "COMPOSE_PROJECT_NAME=polylet-"+i.ID)
+		"POLYLET_MANIFESTS="+manifests, "POLYLET_ROOT="+root, "POLYLET_LOGS="+logs, "COMPOSE_PROJECT_NAME=polylet-"+i.ID, "POLYLET_FLAGS=--config-deadline=5s")
 	command := func(name string, args ...string) string {
 		t.Helper()
 		c := exec.CommandContext(t.Context(), name, args...)
@@ -193,7 +226,7 @@ func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 		t.Fatalf("the pod answers %s", response.Status)
 	}
 	for service, who := range map[string]struct{ uid, capabilities string }{
-		"podsync": {"0", "20003f"}, "gateway": {"60801", ""}, "probes": {"60802", ""}, "stats": {"60803", "4"}, "nodestatus": {"60804", ""},
+		"podsync": {"0", "20003f"}, "gateway": {"60801", ""}, "probes": {"60802", ""}, "stats": {"60803", "4"}, "nodestatus": {"60804", ""}, "handout": {"0", "b"},
 	} {
 		id := strings.TrimSpace(compose("ps", "-q", service))
 		if id == "" {
@@ -209,6 +242,18 @@ func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 	stats := strings.TrimSpace(command("docker", "inspect", "-f", "{{.State.Pid}}", strings.TrimSpace(compose("ps", "-q", "stats"))))
 	if found, err := os.ReadDir(filepath.Join("/proc", stats, "root", i.Path("root", "io.containerd.snapshotter.v1.overlayfs"), "snapshots")); err != nil || len(found) > 0 {
 		t.Errorf("stats sees what is in the images: %v, %v", found, err)
+	}
+	startedAt := func(service string) string {
+		t.Helper()
+		return command("docker", "inspect", "-f", "{{.State.StartedAt}}", strings.TrimSpace(compose("ps", "-q", service)))
+	}
+	before := map[string]string{"podsync": startedAt("podsync"), "gateway": startedAt("gateway")}
+	fields["healthzPort"] = freePorts(t, 1)[0]
+	writeInPlace(t, config, fields)
+	logsOf := func() string { return compose("logs", "--tail=20") }
+	healthyAt(t, fields["healthzPort"].(int), 2*time.Minute, logsOf) // which is seen within a minute
+	if startedAt("podsync") != before["podsync"] || startedAt("gateway") == before["gateway"] {
+		t.Errorf("a change of the gateway alone starts podsync, or not the gateway\n%s", logsOf())
 	}
 	compose("kill", "podsync", "gateway")
 	compose("up", "-d")
@@ -292,7 +337,8 @@ func checkSocketDir(t *testing.T, service, uid string, mount []string) {
 		return
 	}
 	own := mount[0] == "/run/polylet/"+service+".d"
-	if mount[1] != strconv.FormatBool(own) {
+	handsOut := service == "handout" && !strings.HasSuffix(mount[0], ".d")
+	if mount[1] != strconv.FormatBool(own || handsOut) {
 		t.Errorf("%s may write to %s: %s", service, mount[0], mount[1])
 	}
 	if info, err := os.Stat(mount[2]); own && (err != nil || info.Mode().Perm() != 0o750 || strconv.Itoa(int(info.Sys().(*syscall.Stat_t).Uid)) != uid) {

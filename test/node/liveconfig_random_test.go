@@ -27,18 +27,20 @@ import (
 
 // TestPodsDoNotNoticeRandomConfigurationsWhateverIsKilled writes one configuration after
 // the other, those that are taken, those that cannot be and those that do not run, and
-// kills polylet run and the services while they are taken. POLYLET_TEST_SEED repeats one.
+// kills polylet run and the services while they are taken. POLYLET_TEST_SEED repeats one;
+// POLYLET_TEST_PODS and POLYLET_TEST_CHANGES say how many (make soak-config). The machine's
+// clock does not jump meanwhile: a time namespace cannot move CLOCK_REALTIME, and the clock
+// of the machine is others' as well.
 func TestPodsDoNotNoticeRandomConfigurationsWhateverIsKilled(t *testing.T) {
 	if onKubelet() {
 		t.Skip("the kubelet reads its configuration when it starts, only")
 	}
-	pods, changes, within := 10, 12, testWithin
+	pods, changes := 10, 12
 	if os.Getenv("POLYLET_LONG_TESTS") != "" {
-		pods, changes, within = 30, 200, time.Hour
+		pods, changes = 30, 200
 	}
-	if n, err := strconv.Atoi(os.Getenv("POLYLET_TEST_CHANGES")); err == nil {
-		changes = n
-	}
+	pods, changes = numberOf(t, "POLYLET_TEST_PODS", pods), numberOf(t, "POLYLET_TEST_CHANGES", changes)
+	within := testWithin + time.Duration(max(0, changes-12))*30*time.Second
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("POLYLET_TEST_SEED"); text != "" {
 		var err error
@@ -71,6 +73,20 @@ func TestPodsDoNotNoticeRandomConfigurationsWhateverIsKilled(t *testing.T) {
 	}
 }
 
+// numberOf is what the environment says, or else.
+func numberOf(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%s: %v", variable, text, err)
+	}
+	return n
+}
+
 // changeAll makes the changes one after the other.
 func (h *house) changeAll(g *configgen.Generator, changes int) {
 	h.Helper()
@@ -85,6 +101,8 @@ func (h *house) changeAll(g *configgen.Generator, changes int) {
 		_, err := os.Stat(filepath.Join(h.node.RootDir, "polylet/configuration/last-known-good.json"))
 		return err
 	})
+	tried := map[string]int{}
+	defer func() { h.Logf("%d changes: %v", changes, tried) }()
 	for n := range changes {
 		c := g.Next()
 		broken := n%6 == 5
@@ -96,9 +114,17 @@ func (h *house) changeAll(g *configgen.Generator, changes int) {
 			text, err = yaml.Marshal(c.With(fields))
 			h.must(err)
 		}
+		kind := string(c.Kind)
+		if broken {
+			kind = "broken"
+		}
+		tried[kind]++
 		victim, after := pickVictim(g), time.Duration(g.IntN(2500))*time.Millisecond
 		if c.Kind == configgen.Fixed && victim == "run" {
 			victim = "" // its start would take it
+		}
+		if victim != "" {
+			tried["killed "+victim]++
 		}
 		h.Logf("%d: %s; killed is %q after %v", n, c, victim, after)
 		started := h.startedIDs(victim)

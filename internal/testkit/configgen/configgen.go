@@ -146,7 +146,7 @@ func invalid() []Change {
 		bad("registryBurst", -2, "registryBurst"), bad("authorization", map[string]any{"mode": "Trust"}, "authorization.mode"), bad("runOnce", true, "runOnce"),
 		bad("containerLogMonitorInterval", "1s", "containerLogMonitorInterval"), bad("tlsCertFile", "/a.crt", "tlsCertFile"), bad("hairpinMode", "bent", "hairpinMode"),
 		bad("enforceNodeAllocatable", []any{"everything"}, "enforceNodeAllocatable"), bad("kind", "Pod", "Pod"), bad("apiVersion", "kubelet.config.k8s.io/v9", "v9"),
-		file("", "empty"), file("kind: KubeletConfiguration\nmaxPods: [\n", "neither YAML nor JSON"), file("\x00\x01\x02", "k"), file(`{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config`, "neither YAML nor JSON"),
+		file("", "empty"), file("kind: KubeletConfiguration\nmaxPods: [\n", "neither YAML nor JSON"), file("\x00\x01\x02", "control characters"), file(`{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config`, "neither YAML nor JSON"),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/nodestatus/internal/assigned"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
@@ -18,7 +19,7 @@ import (
 )
 
 // Deps is what a Server shows. What is nil is not asked for, but for Lease and Reviews,
-// which are nil without an apiserver.
+// which are nil without an apiserver, and Assigned.
 type Deps struct {
 	Keeper    *status.Keeper
 	Lease     *lease.Keeper
@@ -27,6 +28,10 @@ type Deps struct {
 	// Logs is where the node's logs are.
 	Logs    *nodelog.Dir
 	Reviews *review.Asker
+	// Assigned is nil where the cluster is no source of the configuration.
+	Assigned *assigned.Keeper
+	// AskApiserver says why the apiserver gives no answer; nil without one.
+	AskApiserver func(context.Context) error
 }
 
 // Server implements NodeStatusService.
@@ -39,13 +44,15 @@ type Server struct {
 	logs      *nodelog.Dir
 	query     *nodelog.Reader
 	reviews   *review.Asker
+	assigned  *assigned.Keeper
+	ask       func(context.Context) error
 }
 
 // New returns a Server.
 func New(deps Deps) *Server {
 	return &Server{
 		keeper: deps.Keeper, lease: deps.Lease, events: deps.Events, evictions: deps.Evictions,
-		logs: deps.Logs, query: nodelog.NewReader(deps.Logs, nil), reviews: deps.Reviews,
+		logs: deps.Logs, query: nodelog.NewReader(deps.Logs, nil), reviews: deps.Reviews, assigned: deps.Assigned, ask: deps.AskApiserver,
 	}
 }
 

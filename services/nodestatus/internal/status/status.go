@@ -65,6 +65,9 @@ type Deps struct {
 	Metrics *Metrics
 	// OnRepeatedFailure is called when a report failed twice in a row.
 	OnRepeatedFailure func()
+	// Saw is told of the Node as the apiserver has it, and must return at once; nil is told
+	// nothing.
+	Saw func(*v1.Node)
 }
 
 // View is how the Node stands.
@@ -126,8 +129,12 @@ func (k *Keeper) Addresses() []v1.NodeAddress {
 
 func (k *Keeper) publish(change func(*View)) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	change(&k.view)
+	now := k.view
+	k.mu.Unlock()
+	if k.deps.Saw != nil && now.Registered && now.Node != nil {
+		k.deps.Saw(now.Node)
+	}
 }
 
 // Run keeps the Node until ctx is done. It returns an error only when the

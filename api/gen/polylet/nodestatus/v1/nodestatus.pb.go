@@ -25,6 +25,290 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Request of AskApiserver.
+type AskApiserverRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskApiserverRequest) Reset() {
+	*x = AskApiserverRequest{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskApiserverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskApiserverRequest) ProtoMessage() {}
+
+func (x *AskApiserverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskApiserverRequest.ProtoReflect.Descriptor instead.
+func (*AskApiserverRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{0}
+}
+
+// Response of AskApiserver.
+type AskApiserverResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why it gives no answer; empty: it answers.
+	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskApiserverResponse) Reset() {
+	*x = AskApiserverResponse{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskApiserverResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskApiserverResponse) ProtoMessage() {}
+
+func (x *AskApiserverResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskApiserverResponse.ProtoReflect.Descriptor instead.
+func (*AskApiserverResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AskApiserverResponse) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// Request of WatchAssignedConfiguration.
+type WatchAssignedConfigurationRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchAssignedConfigurationRequest) Reset() {
+	*x = WatchAssignedConfigurationRequest{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchAssignedConfigurationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchAssignedConfigurationRequest) ProtoMessage() {}
+
+func (x *WatchAssignedConfigurationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchAssignedConfigurationRequest.ProtoReflect.Descriptor instead.
+func (*WatchAssignedConfigurationRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{2}
+}
+
+// A frame of WatchAssignedConfiguration.
+type WatchAssignedConfigurationResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// nodestatus's epoch, random per start.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Counts frames of this epoch; a gap means the receiver starts over.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// True on the first frame.
+	Snapshot bool `protobuf:"varint,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// What is assigned now; unset: nothing is.
+	Assigned      *AssignedConfiguration `protobuf:"bytes,4,opt,name=assigned,proto3" json:"assigned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchAssignedConfigurationResponse) Reset() {
+	*x = WatchAssignedConfigurationResponse{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchAssignedConfigurationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchAssignedConfigurationResponse) ProtoMessage() {}
+
+func (x *WatchAssignedConfigurationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchAssignedConfigurationResponse.ProtoReflect.Descriptor instead.
+func (*WatchAssignedConfigurationResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *WatchAssignedConfigurationResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *WatchAssignedConfigurationResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *WatchAssignedConfigurationResponse) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
+}
+
+func (x *WatchAssignedConfigurationResponse) GetAssigned() *AssignedConfiguration {
+	if x != nil {
+		return x.Assigned
+	}
+	return nil
+}
+
+// AssignedConfiguration is a KubeletConfiguration in a ConfigMap.
+type AssignedConfiguration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ConfigMap's namespace.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The ConfigMap's name.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The key in its data.
+	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// The ConfigMap's UID.
+	Uid string `protobuf:"bytes,4,opt,name=uid,proto3" json:"uid,omitempty"`
+	// The ConfigMap's resourceVersion.
+	ResourceVersion string `protobuf:"bytes,5,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	// What stands there, YAML or JSON; nobody has looked at it yet.
+	Document      string `protobuf:"bytes,6,opt,name=document,proto3" json:"document,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssignedConfiguration) Reset() {
+	*x = AssignedConfiguration{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssignedConfiguration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssignedConfiguration) ProtoMessage() {}
+
+func (x *AssignedConfiguration) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssignedConfiguration.ProtoReflect.Descriptor instead.
+func (*AssignedConfiguration) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AssignedConfiguration) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *AssignedConfiguration) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AssignedConfiguration) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AssignedConfiguration) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *AssignedConfiguration) GetResourceVersion() string {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return ""
+}
+
+func (x *AssignedConfiguration) GetDocument() string {
+	if x != nil {
+		return x.Document
+	}
+	return ""
+}
+
 // Request of GetNode.
 type GetNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -34,7 +318,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[0]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -46,7 +330,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[0]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -59,7 +343,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{0}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{5}
 }
 
 // Response of GetNode.
@@ -79,7 +363,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[1]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -91,7 +375,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[1]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -104,7 +388,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{1}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetNodeResponse) GetNode() []byte {
@@ -144,7 +428,7 @@ type GetLeaseRequest struct {
 
 func (x *GetLeaseRequest) Reset() {
 	*x = GetLeaseRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[2]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -156,7 +440,7 @@ func (x *GetLeaseRequest) String() string {
 func (*GetLeaseRequest) ProtoMessage() {}
 
 func (x *GetLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[2]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -169,7 +453,7 @@ func (x *GetLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLeaseRequest.ProtoReflect.Descriptor instead.
 func (*GetLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{2}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{7}
 }
 
 // Response of GetLease.
@@ -187,7 +471,7 @@ type GetLeaseResponse struct {
 
 func (x *GetLeaseResponse) Reset() {
 	*x = GetLeaseResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[3]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -199,7 +483,7 @@ func (x *GetLeaseResponse) String() string {
 func (*GetLeaseResponse) ProtoMessage() {}
 
 func (x *GetLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[3]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -212,7 +496,7 @@ func (x *GetLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLeaseResponse.ProtoReflect.Descriptor instead.
 func (*GetLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{3}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetLeaseResponse) GetRenewTime() *timestamppb.Timestamp {
@@ -248,7 +532,7 @@ type StatNodeLogRequest struct {
 
 func (x *StatNodeLogRequest) Reset() {
 	*x = StatNodeLogRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[4]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -260,7 +544,7 @@ func (x *StatNodeLogRequest) String() string {
 func (*StatNodeLogRequest) ProtoMessage() {}
 
 func (x *StatNodeLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[4]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -273,7 +557,7 @@ func (x *StatNodeLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatNodeLogRequest.ProtoReflect.Descriptor instead.
 func (*StatNodeLogRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{4}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StatNodeLogRequest) GetPath() string {
@@ -296,7 +580,7 @@ type StatNodeLogResponse struct {
 
 func (x *StatNodeLogResponse) Reset() {
 	*x = StatNodeLogResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[5]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +592,7 @@ func (x *StatNodeLogResponse) String() string {
 func (*StatNodeLogResponse) ProtoMessage() {}
 
 func (x *StatNodeLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[5]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +605,7 @@ func (x *StatNodeLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatNodeLogResponse.ProtoReflect.Descriptor instead.
 func (*StatNodeLogResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{5}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StatNodeLogResponse) GetFile() *NodeLogFile {
@@ -355,7 +639,7 @@ type NodeLogFile struct {
 
 func (x *NodeLogFile) Reset() {
 	*x = NodeLogFile{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[6]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -367,7 +651,7 @@ func (x *NodeLogFile) String() string {
 func (*NodeLogFile) ProtoMessage() {}
 
 func (x *NodeLogFile) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[6]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -380,7 +664,7 @@ func (x *NodeLogFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLogFile.ProtoReflect.Descriptor instead.
 func (*NodeLogFile) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{6}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeLogFile) GetName() string {
@@ -424,7 +708,7 @@ type ReadNodeLogRequest struct {
 
 func (x *ReadNodeLogRequest) Reset() {
 	*x = ReadNodeLogRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[7]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -436,7 +720,7 @@ func (x *ReadNodeLogRequest) String() string {
 func (*ReadNodeLogRequest) ProtoMessage() {}
 
 func (x *ReadNodeLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[7]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -449,7 +733,7 @@ func (x *ReadNodeLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadNodeLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadNodeLogRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{7}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReadNodeLogRequest) GetPath() string {
@@ -477,7 +761,7 @@ type ReadNodeLogResponse struct {
 
 func (x *ReadNodeLogResponse) Reset() {
 	*x = ReadNodeLogResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[8]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +773,7 @@ func (x *ReadNodeLogResponse) String() string {
 func (*ReadNodeLogResponse) ProtoMessage() {}
 
 func (x *ReadNodeLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[8]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +786,7 @@ func (x *ReadNodeLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadNodeLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadNodeLogResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{8}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReadNodeLogResponse) GetData() []byte {
@@ -533,7 +817,7 @@ type QueryNodeLogsRequest struct {
 
 func (x *QueryNodeLogsRequest) Reset() {
 	*x = QueryNodeLogsRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -545,7 +829,7 @@ func (x *QueryNodeLogsRequest) String() string {
 func (*QueryNodeLogsRequest) ProtoMessage() {}
 
 func (x *QueryNodeLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -558,7 +842,7 @@ func (x *QueryNodeLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryNodeLogsRequest.ProtoReflect.Descriptor instead.
 func (*QueryNodeLogsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{9}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QueryNodeLogsRequest) GetServices() []string {
@@ -614,7 +898,7 @@ type QueryNodeLogsResponse struct {
 
 func (x *QueryNodeLogsResponse) Reset() {
 	*x = QueryNodeLogsResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[10]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +910,7 @@ func (x *QueryNodeLogsResponse) String() string {
 func (*QueryNodeLogsResponse) ProtoMessage() {}
 
 func (x *QueryNodeLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[10]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +923,7 @@ func (x *QueryNodeLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryNodeLogsResponse.ProtoReflect.Descriptor instead.
 func (*QueryNodeLogsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{10}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *QueryNodeLogsResponse) GetData() []byte {
@@ -658,7 +942,7 @@ type ListRecentEventsRequest struct {
 
 func (x *ListRecentEventsRequest) Reset() {
 	*x = ListRecentEventsRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[11]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +954,7 @@ func (x *ListRecentEventsRequest) String() string {
 func (*ListRecentEventsRequest) ProtoMessage() {}
 
 func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[11]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +967,7 @@ func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{11}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{16}
 }
 
 // Response of ListRecentEvents.
@@ -697,7 +981,7 @@ type ListRecentEventsResponse struct {
 
 func (x *ListRecentEventsResponse) Reset() {
 	*x = ListRecentEventsResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +993,7 @@ func (x *ListRecentEventsResponse) String() string {
 func (*ListRecentEventsResponse) ProtoMessage() {}
 
 func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +1006,7 @@ func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{12}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListRecentEventsResponse) GetEvents() []*NodeEvent {
@@ -751,7 +1035,7 @@ type NodeEvent struct {
 
 func (x *NodeEvent) Reset() {
 	*x = NodeEvent{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[13]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +1047,7 @@ func (x *NodeEvent) String() string {
 func (*NodeEvent) ProtoMessage() {}
 
 func (x *NodeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[13]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +1060,7 @@ func (x *NodeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeEvent.ProtoReflect.Descriptor instead.
 func (*NodeEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{13}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodeEvent) GetTime() *timestamppb.Timestamp {
@@ -826,7 +1110,7 @@ type ReviewTokenRequest struct {
 
 func (x *ReviewTokenRequest) Reset() {
 	*x = ReviewTokenRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +1122,7 @@ func (x *ReviewTokenRequest) String() string {
 func (*ReviewTokenRequest) ProtoMessage() {}
 
 func (x *ReviewTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +1135,7 @@ func (x *ReviewTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewTokenRequest.ProtoReflect.Descriptor instead.
 func (*ReviewTokenRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{14}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReviewTokenRequest) GetTokenReview() []byte {
@@ -875,7 +1159,7 @@ type ReviewTokenResponse struct {
 
 func (x *ReviewTokenResponse) Reset() {
 	*x = ReviewTokenResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[15]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +1171,7 @@ func (x *ReviewTokenResponse) String() string {
 func (*ReviewTokenResponse) ProtoMessage() {}
 
 func (x *ReviewTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[15]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +1184,7 @@ func (x *ReviewTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewTokenResponse.ProtoReflect.Descriptor instead.
 func (*ReviewTokenResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{15}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReviewTokenResponse) GetTokenReview() []byte {
@@ -930,7 +1214,7 @@ type ReviewAccessRequest struct {
 
 func (x *ReviewAccessRequest) Reset() {
 	*x = ReviewAccessRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[16]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1226,7 @@ func (x *ReviewAccessRequest) String() string {
 func (*ReviewAccessRequest) ProtoMessage() {}
 
 func (x *ReviewAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[16]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1239,7 @@ func (x *ReviewAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewAccessRequest.ProtoReflect.Descriptor instead.
 func (*ReviewAccessRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{16}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReviewAccessRequest) GetSubjectAccessReview() []byte {
@@ -979,7 +1263,7 @@ type ReviewAccessResponse struct {
 
 func (x *ReviewAccessResponse) Reset() {
 	*x = ReviewAccessResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[17]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1275,7 @@ func (x *ReviewAccessResponse) String() string {
 func (*ReviewAccessResponse) ProtoMessage() {}
 
 func (x *ReviewAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[17]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1288,7 @@ func (x *ReviewAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewAccessResponse.ProtoReflect.Descriptor instead.
 func (*ReviewAccessResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{17}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReviewAccessResponse) GetSubjectAccessReview() []byte {
@@ -1030,7 +1314,7 @@ type ListEvictionDecisionsRequest struct {
 
 func (x *ListEvictionDecisionsRequest) Reset() {
 	*x = ListEvictionDecisionsRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[18]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1326,7 @@ func (x *ListEvictionDecisionsRequest) String() string {
 func (*ListEvictionDecisionsRequest) ProtoMessage() {}
 
 func (x *ListEvictionDecisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[18]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1339,7 @@ func (x *ListEvictionDecisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEvictionDecisionsRequest.ProtoReflect.Descriptor instead.
 func (*ListEvictionDecisionsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{18}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{23}
 }
 
 // Response of ListEvictionDecisions.
@@ -1076,7 +1360,7 @@ type ListEvictionDecisionsResponse struct {
 
 func (x *ListEvictionDecisionsResponse) Reset() {
 	*x = ListEvictionDecisionsResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[19]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1372,7 @@ func (x *ListEvictionDecisionsResponse) String() string {
 func (*ListEvictionDecisionsResponse) ProtoMessage() {}
 
 func (x *ListEvictionDecisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[19]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1385,7 @@ func (x *ListEvictionDecisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEvictionDecisionsResponse.ProtoReflect.Descriptor instead.
 func (*ListEvictionDecisionsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{19}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListEvictionDecisionsResponse) GetConditions() []string {
@@ -1152,7 +1436,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[20]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1448,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[20]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1461,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{20}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Shortage) GetSignal() string {
@@ -1249,7 +1533,7 @@ type EvictionDecision struct {
 
 func (x *EvictionDecision) Reset() {
 	*x = EvictionDecision{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[21]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1545,7 @@ func (x *EvictionDecision) String() string {
 func (*EvictionDecision) ProtoMessage() {}
 
 func (x *EvictionDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[21]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1558,7 @@ func (x *EvictionDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvictionDecision.ProtoReflect.Descriptor instead.
 func (*EvictionDecision) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{21}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EvictionDecision) GetTime() *timestamppb.Timestamp {
@@ -1378,7 +1662,7 @@ type Reclaimed struct {
 
 func (x *Reclaimed) Reset() {
 	*x = Reclaimed{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[22]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1674,7 @@ func (x *Reclaimed) String() string {
 func (*Reclaimed) ProtoMessage() {}
 
 func (x *Reclaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[22]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1687,7 @@ func (x *Reclaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reclaimed.ProtoReflect.Descriptor instead.
 func (*Reclaimed) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{22}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Reclaimed) GetContainers() uint32 {
@@ -1457,7 +1741,7 @@ type EvictionCandidate struct {
 
 func (x *EvictionCandidate) Reset() {
 	*x = EvictionCandidate{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[23]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1753,7 @@ func (x *EvictionCandidate) String() string {
 func (*EvictionCandidate) ProtoMessage() {}
 
 func (x *EvictionCandidate) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[23]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1766,7 @@ func (x *EvictionCandidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvictionCandidate.ProtoReflect.Descriptor instead.
 func (*EvictionCandidate) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{23}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EvictionCandidate) GetPod() string {
@@ -1538,7 +1822,23 @@ var File_polylet_nodestatus_v1_nodestatus_proto protoreflect.FileDescriptor
 
 const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\n" +
-	"&polylet/nodestatus/v1/nodestatus.proto\x12\x15polylet.nodestatus.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
+	"&polylet/nodestatus/v1/nodestatus.proto\x12\x15polylet.nodestatus.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x15\n" +
+	"\x13AskApiserverRequest\",\n" +
+	"\x14AskApiserverResponse\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"#\n" +
+	"!WatchAssignedConfigurationRequest\"\xbc\x01\n" +
+	"\"WatchAssignedConfigurationResponse\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1a\n" +
+	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x12H\n" +
+	"\bassigned\x18\x04 \x01(\v2,.polylet.nodestatus.v1.AssignedConfigurationR\bassigned\"\xb4\x01\n" +
+	"\x15AssignedConfiguration\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x10\n" +
+	"\x03uid\x18\x04 \x01(\tR\x03uid\x12)\n" +
+	"\x10resource_version\x18\x05 \x01(\tR\x0fresourceVersion\x12\x1a\n" +
+	"\bdocument\x18\x06 \x01(\tR\bdocument\"\x10\n" +
 	"\x0eGetNodeRequest\"\xa8\x01\n" +
 	"\x0fGetNodeResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\fR\x04node\x12\x1e\n" +
@@ -1651,7 +1951,7 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\arequest\x18\x04 \x01(\x03R\arequest\x12\x18\n" +
 	"\aexceeds\x18\x05 \x01(\bR\aexceeds\x12\x1a\n" +
 	"\bpriority\x18\x06 \x01(\x05R\bpriority\x12\x10\n" +
-	"\x03not\x18\a \x01(\tR\x03not2\xcf\a\n" +
+	"\x03not\x18\a \x01(\tR\x03not2\xce\t\n" +
 	"\x11NodeStatusService\x12X\n" +
 	"\aGetNode\x12%.polylet.nodestatus.v1.GetNodeRequest\x1a&.polylet.nodestatus.v1.GetNodeResponse\x12[\n" +
 	"\bGetLease\x12&.polylet.nodestatus.v1.GetLeaseRequest\x1a'.polylet.nodestatus.v1.GetLeaseResponse\x12s\n" +
@@ -1661,7 +1961,9 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\vReadNodeLog\x12).polylet.nodestatus.v1.ReadNodeLogRequest\x1a*.polylet.nodestatus.v1.ReadNodeLogResponse0\x01\x12l\n" +
 	"\rQueryNodeLogs\x12+.polylet.nodestatus.v1.QueryNodeLogsRequest\x1a,.polylet.nodestatus.v1.QueryNodeLogsResponse0\x01\x12d\n" +
 	"\vReviewToken\x12).polylet.nodestatus.v1.ReviewTokenRequest\x1a*.polylet.nodestatus.v1.ReviewTokenResponse\x12g\n" +
-	"\fReviewAccess\x12*.polylet.nodestatus.v1.ReviewAccessRequest\x1a+.polylet.nodestatus.v1.ReviewAccessResponseBGZEgithub.com/polylet/polylet/api/gen/polylet/nodestatus/v1;nodestatusv1b\x06proto3"
+	"\fReviewAccess\x12*.polylet.nodestatus.v1.ReviewAccessRequest\x1a+.polylet.nodestatus.v1.ReviewAccessResponse\x12g\n" +
+	"\fAskApiserver\x12*.polylet.nodestatus.v1.AskApiserverRequest\x1a+.polylet.nodestatus.v1.AskApiserverResponse\x12\x93\x01\n" +
+	"\x1aWatchAssignedConfiguration\x128.polylet.nodestatus.v1.WatchAssignedConfigurationRequest\x1a9.polylet.nodestatus.v1.WatchAssignedConfigurationResponse0\x01BGZEgithub.com/polylet/polylet/api/gen/polylet/nodestatus/v1;nodestatusv1b\x06proto3"
 
 var (
 	file_polylet_nodestatus_v1_nodestatus_proto_rawDescOnce sync.Once
@@ -1675,78 +1977,88 @@ func file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP() []byte {
 	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescData
 }
 
-var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_polylet_nodestatus_v1_nodestatus_proto_goTypes = []any{
-	(*GetNodeRequest)(nil),                // 0: polylet.nodestatus.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),               // 1: polylet.nodestatus.v1.GetNodeResponse
-	(*GetLeaseRequest)(nil),               // 2: polylet.nodestatus.v1.GetLeaseRequest
-	(*GetLeaseResponse)(nil),              // 3: polylet.nodestatus.v1.GetLeaseResponse
-	(*StatNodeLogRequest)(nil),            // 4: polylet.nodestatus.v1.StatNodeLogRequest
-	(*StatNodeLogResponse)(nil),           // 5: polylet.nodestatus.v1.StatNodeLogResponse
-	(*NodeLogFile)(nil),                   // 6: polylet.nodestatus.v1.NodeLogFile
-	(*ReadNodeLogRequest)(nil),            // 7: polylet.nodestatus.v1.ReadNodeLogRequest
-	(*ReadNodeLogResponse)(nil),           // 8: polylet.nodestatus.v1.ReadNodeLogResponse
-	(*QueryNodeLogsRequest)(nil),          // 9: polylet.nodestatus.v1.QueryNodeLogsRequest
-	(*QueryNodeLogsResponse)(nil),         // 10: polylet.nodestatus.v1.QueryNodeLogsResponse
-	(*ListRecentEventsRequest)(nil),       // 11: polylet.nodestatus.v1.ListRecentEventsRequest
-	(*ListRecentEventsResponse)(nil),      // 12: polylet.nodestatus.v1.ListRecentEventsResponse
-	(*NodeEvent)(nil),                     // 13: polylet.nodestatus.v1.NodeEvent
-	(*ReviewTokenRequest)(nil),            // 14: polylet.nodestatus.v1.ReviewTokenRequest
-	(*ReviewTokenResponse)(nil),           // 15: polylet.nodestatus.v1.ReviewTokenResponse
-	(*ReviewAccessRequest)(nil),           // 16: polylet.nodestatus.v1.ReviewAccessRequest
-	(*ReviewAccessResponse)(nil),          // 17: polylet.nodestatus.v1.ReviewAccessResponse
-	(*ListEvictionDecisionsRequest)(nil),  // 18: polylet.nodestatus.v1.ListEvictionDecisionsRequest
-	(*ListEvictionDecisionsResponse)(nil), // 19: polylet.nodestatus.v1.ListEvictionDecisionsResponse
-	(*Shortage)(nil),                      // 20: polylet.nodestatus.v1.Shortage
-	(*EvictionDecision)(nil),              // 21: polylet.nodestatus.v1.EvictionDecision
-	(*Reclaimed)(nil),                     // 22: polylet.nodestatus.v1.Reclaimed
-	(*EvictionCandidate)(nil),             // 23: polylet.nodestatus.v1.EvictionCandidate
-	(*timestamppb.Timestamp)(nil),         // 24: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),           // 25: google.protobuf.Duration
+	(*AskApiserverRequest)(nil),                // 0: polylet.nodestatus.v1.AskApiserverRequest
+	(*AskApiserverResponse)(nil),               // 1: polylet.nodestatus.v1.AskApiserverResponse
+	(*WatchAssignedConfigurationRequest)(nil),  // 2: polylet.nodestatus.v1.WatchAssignedConfigurationRequest
+	(*WatchAssignedConfigurationResponse)(nil), // 3: polylet.nodestatus.v1.WatchAssignedConfigurationResponse
+	(*AssignedConfiguration)(nil),              // 4: polylet.nodestatus.v1.AssignedConfiguration
+	(*GetNodeRequest)(nil),                     // 5: polylet.nodestatus.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),                    // 6: polylet.nodestatus.v1.GetNodeResponse
+	(*GetLeaseRequest)(nil),                    // 7: polylet.nodestatus.v1.GetLeaseRequest
+	(*GetLeaseResponse)(nil),                   // 8: polylet.nodestatus.v1.GetLeaseResponse
+	(*StatNodeLogRequest)(nil),                 // 9: polylet.nodestatus.v1.StatNodeLogRequest
+	(*StatNodeLogResponse)(nil),                // 10: polylet.nodestatus.v1.StatNodeLogResponse
+	(*NodeLogFile)(nil),                        // 11: polylet.nodestatus.v1.NodeLogFile
+	(*ReadNodeLogRequest)(nil),                 // 12: polylet.nodestatus.v1.ReadNodeLogRequest
+	(*ReadNodeLogResponse)(nil),                // 13: polylet.nodestatus.v1.ReadNodeLogResponse
+	(*QueryNodeLogsRequest)(nil),               // 14: polylet.nodestatus.v1.QueryNodeLogsRequest
+	(*QueryNodeLogsResponse)(nil),              // 15: polylet.nodestatus.v1.QueryNodeLogsResponse
+	(*ListRecentEventsRequest)(nil),            // 16: polylet.nodestatus.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil),           // 17: polylet.nodestatus.v1.ListRecentEventsResponse
+	(*NodeEvent)(nil),                          // 18: polylet.nodestatus.v1.NodeEvent
+	(*ReviewTokenRequest)(nil),                 // 19: polylet.nodestatus.v1.ReviewTokenRequest
+	(*ReviewTokenResponse)(nil),                // 20: polylet.nodestatus.v1.ReviewTokenResponse
+	(*ReviewAccessRequest)(nil),                // 21: polylet.nodestatus.v1.ReviewAccessRequest
+	(*ReviewAccessResponse)(nil),               // 22: polylet.nodestatus.v1.ReviewAccessResponse
+	(*ListEvictionDecisionsRequest)(nil),       // 23: polylet.nodestatus.v1.ListEvictionDecisionsRequest
+	(*ListEvictionDecisionsResponse)(nil),      // 24: polylet.nodestatus.v1.ListEvictionDecisionsResponse
+	(*Shortage)(nil),                           // 25: polylet.nodestatus.v1.Shortage
+	(*EvictionDecision)(nil),                   // 26: polylet.nodestatus.v1.EvictionDecision
+	(*Reclaimed)(nil),                          // 27: polylet.nodestatus.v1.Reclaimed
+	(*EvictionCandidate)(nil),                  // 28: polylet.nodestatus.v1.EvictionCandidate
+	(*timestamppb.Timestamp)(nil),              // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                // 30: google.protobuf.Duration
 }
 var file_polylet_nodestatus_v1_nodestatus_proto_depIdxs = []int32{
-	24, // 0: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
-	24, // 1: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
-	6,  // 2: polylet.nodestatus.v1.StatNodeLogResponse.file:type_name -> polylet.nodestatus.v1.NodeLogFile
-	6,  // 3: polylet.nodestatus.v1.StatNodeLogResponse.entries:type_name -> polylet.nodestatus.v1.NodeLogFile
-	24, // 4: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
-	24, // 5: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
-	24, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
-	13, // 7: polylet.nodestatus.v1.ListRecentEventsResponse.events:type_name -> polylet.nodestatus.v1.NodeEvent
-	24, // 8: polylet.nodestatus.v1.NodeEvent.time:type_name -> google.protobuf.Timestamp
-	20, // 9: polylet.nodestatus.v1.ListEvictionDecisionsResponse.shortages:type_name -> polylet.nodestatus.v1.Shortage
-	24, // 10: polylet.nodestatus.v1.ListEvictionDecisionsResponse.signals_time:type_name -> google.protobuf.Timestamp
-	21, // 11: polylet.nodestatus.v1.ListEvictionDecisionsResponse.decisions:type_name -> polylet.nodestatus.v1.EvictionDecision
-	24, // 12: polylet.nodestatus.v1.Shortage.since:type_name -> google.protobuf.Timestamp
-	24, // 13: polylet.nodestatus.v1.EvictionDecision.time:type_name -> google.protobuf.Timestamp
-	24, // 14: polylet.nodestatus.v1.EvictionDecision.first_time:type_name -> google.protobuf.Timestamp
-	20, // 15: polylet.nodestatus.v1.EvictionDecision.shortage:type_name -> polylet.nodestatus.v1.Shortage
-	22, // 16: polylet.nodestatus.v1.EvictionDecision.reclaimed:type_name -> polylet.nodestatus.v1.Reclaimed
-	23, // 17: polylet.nodestatus.v1.EvictionDecision.candidates:type_name -> polylet.nodestatus.v1.EvictionCandidate
-	25, // 18: polylet.nodestatus.v1.EvictionDecision.grace:type_name -> google.protobuf.Duration
-	0,  // 19: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
-	2,  // 20: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
-	11, // 21: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:input_type -> polylet.nodestatus.v1.ListRecentEventsRequest
-	18, // 22: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:input_type -> polylet.nodestatus.v1.ListEvictionDecisionsRequest
-	4,  // 23: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
-	7,  // 24: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
-	9,  // 25: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
-	14, // 26: polylet.nodestatus.v1.NodeStatusService.ReviewToken:input_type -> polylet.nodestatus.v1.ReviewTokenRequest
-	16, // 27: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:input_type -> polylet.nodestatus.v1.ReviewAccessRequest
-	1,  // 28: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
-	3,  // 29: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
-	12, // 30: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
-	19, // 31: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:output_type -> polylet.nodestatus.v1.ListEvictionDecisionsResponse
-	5,  // 32: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
-	8,  // 33: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
-	10, // 34: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
-	15, // 35: polylet.nodestatus.v1.NodeStatusService.ReviewToken:output_type -> polylet.nodestatus.v1.ReviewTokenResponse
-	17, // 36: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:output_type -> polylet.nodestatus.v1.ReviewAccessResponse
-	28, // [28:37] is the sub-list for method output_type
-	19, // [19:28] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	4,  // 0: polylet.nodestatus.v1.WatchAssignedConfigurationResponse.assigned:type_name -> polylet.nodestatus.v1.AssignedConfiguration
+	29, // 1: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
+	29, // 2: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
+	11, // 3: polylet.nodestatus.v1.StatNodeLogResponse.file:type_name -> polylet.nodestatus.v1.NodeLogFile
+	11, // 4: polylet.nodestatus.v1.StatNodeLogResponse.entries:type_name -> polylet.nodestatus.v1.NodeLogFile
+	29, // 5: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
+	29, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
+	29, // 7: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
+	18, // 8: polylet.nodestatus.v1.ListRecentEventsResponse.events:type_name -> polylet.nodestatus.v1.NodeEvent
+	29, // 9: polylet.nodestatus.v1.NodeEvent.time:type_name -> google.protobuf.Timestamp
+	25, // 10: polylet.nodestatus.v1.ListEvictionDecisionsResponse.shortages:type_name -> polylet.nodestatus.v1.Shortage
+	29, // 11: polylet.nodestatus.v1.ListEvictionDecisionsResponse.signals_time:type_name -> google.protobuf.Timestamp
+	26, // 12: polylet.nodestatus.v1.ListEvictionDecisionsResponse.decisions:type_name -> polylet.nodestatus.v1.EvictionDecision
+	29, // 13: polylet.nodestatus.v1.Shortage.since:type_name -> google.protobuf.Timestamp
+	29, // 14: polylet.nodestatus.v1.EvictionDecision.time:type_name -> google.protobuf.Timestamp
+	29, // 15: polylet.nodestatus.v1.EvictionDecision.first_time:type_name -> google.protobuf.Timestamp
+	25, // 16: polylet.nodestatus.v1.EvictionDecision.shortage:type_name -> polylet.nodestatus.v1.Shortage
+	27, // 17: polylet.nodestatus.v1.EvictionDecision.reclaimed:type_name -> polylet.nodestatus.v1.Reclaimed
+	28, // 18: polylet.nodestatus.v1.EvictionDecision.candidates:type_name -> polylet.nodestatus.v1.EvictionCandidate
+	30, // 19: polylet.nodestatus.v1.EvictionDecision.grace:type_name -> google.protobuf.Duration
+	5,  // 20: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
+	7,  // 21: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
+	16, // 22: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:input_type -> polylet.nodestatus.v1.ListRecentEventsRequest
+	23, // 23: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:input_type -> polylet.nodestatus.v1.ListEvictionDecisionsRequest
+	9,  // 24: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
+	12, // 25: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
+	14, // 26: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
+	19, // 27: polylet.nodestatus.v1.NodeStatusService.ReviewToken:input_type -> polylet.nodestatus.v1.ReviewTokenRequest
+	21, // 28: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:input_type -> polylet.nodestatus.v1.ReviewAccessRequest
+	0,  // 29: polylet.nodestatus.v1.NodeStatusService.AskApiserver:input_type -> polylet.nodestatus.v1.AskApiserverRequest
+	2,  // 30: polylet.nodestatus.v1.NodeStatusService.WatchAssignedConfiguration:input_type -> polylet.nodestatus.v1.WatchAssignedConfigurationRequest
+	6,  // 31: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
+	8,  // 32: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
+	17, // 33: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
+	24, // 34: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:output_type -> polylet.nodestatus.v1.ListEvictionDecisionsResponse
+	10, // 35: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
+	13, // 36: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
+	15, // 37: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
+	20, // 38: polylet.nodestatus.v1.NodeStatusService.ReviewToken:output_type -> polylet.nodestatus.v1.ReviewTokenResponse
+	22, // 39: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:output_type -> polylet.nodestatus.v1.ReviewAccessResponse
+	1,  // 40: polylet.nodestatus.v1.NodeStatusService.AskApiserver:output_type -> polylet.nodestatus.v1.AskApiserverResponse
+	3,  // 41: polylet.nodestatus.v1.NodeStatusService.WatchAssignedConfiguration:output_type -> polylet.nodestatus.v1.WatchAssignedConfigurationResponse
+	31, // [31:42] is the sub-list for method output_type
+	20, // [20:31] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_polylet_nodestatus_v1_nodestatus_proto_init() }
@@ -1754,14 +2066,14 @@ func file_polylet_nodestatus_v1_nodestatus_proto_init() {
 	if File_polylet_nodestatus_v1_nodestatus_proto != nil {
 		return
 	}
-	file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9].OneofWrappers = []any{}
+	file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc), len(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

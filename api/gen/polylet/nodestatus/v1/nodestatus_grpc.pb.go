@@ -21,15 +21,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeStatusService_GetNode_FullMethodName               = "/polylet.nodestatus.v1.NodeStatusService/GetNode"
-	NodeStatusService_GetLease_FullMethodName              = "/polylet.nodestatus.v1.NodeStatusService/GetLease"
-	NodeStatusService_ListRecentEvents_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/ListRecentEvents"
-	NodeStatusService_ListEvictionDecisions_FullMethodName = "/polylet.nodestatus.v1.NodeStatusService/ListEvictionDecisions"
-	NodeStatusService_StatNodeLog_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/StatNodeLog"
-	NodeStatusService_ReadNodeLog_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/ReadNodeLog"
-	NodeStatusService_QueryNodeLogs_FullMethodName         = "/polylet.nodestatus.v1.NodeStatusService/QueryNodeLogs"
-	NodeStatusService_ReviewToken_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/ReviewToken"
-	NodeStatusService_ReviewAccess_FullMethodName          = "/polylet.nodestatus.v1.NodeStatusService/ReviewAccess"
+	NodeStatusService_GetNode_FullMethodName                    = "/polylet.nodestatus.v1.NodeStatusService/GetNode"
+	NodeStatusService_GetLease_FullMethodName                   = "/polylet.nodestatus.v1.NodeStatusService/GetLease"
+	NodeStatusService_ListRecentEvents_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/ListRecentEvents"
+	NodeStatusService_ListEvictionDecisions_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/ListEvictionDecisions"
+	NodeStatusService_StatNodeLog_FullMethodName                = "/polylet.nodestatus.v1.NodeStatusService/StatNodeLog"
+	NodeStatusService_ReadNodeLog_FullMethodName                = "/polylet.nodestatus.v1.NodeStatusService/ReadNodeLog"
+	NodeStatusService_QueryNodeLogs_FullMethodName              = "/polylet.nodestatus.v1.NodeStatusService/QueryNodeLogs"
+	NodeStatusService_ReviewToken_FullMethodName                = "/polylet.nodestatus.v1.NodeStatusService/ReviewToken"
+	NodeStatusService_ReviewAccess_FullMethodName               = "/polylet.nodestatus.v1.NodeStatusService/ReviewAccess"
+	NodeStatusService_AskApiserver_FullMethodName               = "/polylet.nodestatus.v1.NodeStatusService/AskApiserver"
+	NodeStatusService_WatchAssignedConfiguration_FullMethodName = "/polylet.nodestatus.v1.NodeStatusService/WatchAssignedConfiguration"
 )
 
 // NodeStatusServiceClient is the client API for NodeStatusService service.
@@ -70,6 +72,16 @@ type NodeStatusServiceClient interface {
 	// Node, once. INVALID_ARGUMENT: the question is about something else;
 	// otherwise as ReviewToken.
 	ReviewAccess(ctx context.Context, in *ReviewAccessRequest, opts ...grpc.CallOption) (*ReviewAccessResponse, error)
+	// AskApiserver asks the apiserver for its version, without a credential and with nothing
+	// of the configuration: for an owner of the configuration that has no network, which has
+	// to tell a change that keeps services from the apiserver from one that is away.
+	// FAILED_PRECONDITION: the node runs without one.
+	AskApiserver(ctx context.Context, in *AskApiserverRequest, opts ...grpc.CallOption) (*AskApiserverResponse, error)
+	// WatchAssignedConfiguration tells the owner of the node's configuration which one the
+	// cluster has assigned to the node, whenever that changes. The first frame comes once
+	// the cluster has said it, which without an apiserver takes for as long as that is away.
+	// FAILED_PRECONDITION: the cluster is no source of this node's configuration.
+	WatchAssignedConfiguration(ctx context.Context, in *WatchAssignedConfigurationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAssignedConfigurationResponse], error)
 }
 
 type nodeStatusServiceClient struct {
@@ -188,6 +200,35 @@ func (c *nodeStatusServiceClient) ReviewAccess(ctx context.Context, in *ReviewAc
 	return out, nil
 }
 
+func (c *nodeStatusServiceClient) AskApiserver(ctx context.Context, in *AskApiserverRequest, opts ...grpc.CallOption) (*AskApiserverResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AskApiserverResponse)
+	err := c.cc.Invoke(ctx, NodeStatusService_AskApiserver_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeStatusServiceClient) WatchAssignedConfiguration(ctx context.Context, in *WatchAssignedConfigurationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAssignedConfigurationResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeStatusService_ServiceDesc.Streams[2], NodeStatusService_WatchAssignedConfiguration_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchAssignedConfigurationRequest, WatchAssignedConfigurationResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeStatusService_WatchAssignedConfigurationClient = grpc.ServerStreamingClient[WatchAssignedConfigurationResponse]
+
 // NodeStatusServiceServer is the server API for NodeStatusService service.
 // All implementations must embed UnimplementedNodeStatusServiceServer
 // for forward compatibility.
@@ -226,6 +267,16 @@ type NodeStatusServiceServer interface {
 	// Node, once. INVALID_ARGUMENT: the question is about something else;
 	// otherwise as ReviewToken.
 	ReviewAccess(context.Context, *ReviewAccessRequest) (*ReviewAccessResponse, error)
+	// AskApiserver asks the apiserver for its version, without a credential and with nothing
+	// of the configuration: for an owner of the configuration that has no network, which has
+	// to tell a change that keeps services from the apiserver from one that is away.
+	// FAILED_PRECONDITION: the node runs without one.
+	AskApiserver(context.Context, *AskApiserverRequest) (*AskApiserverResponse, error)
+	// WatchAssignedConfiguration tells the owner of the node's configuration which one the
+	// cluster has assigned to the node, whenever that changes. The first frame comes once
+	// the cluster has said it, which without an apiserver takes for as long as that is away.
+	// FAILED_PRECONDITION: the cluster is no source of this node's configuration.
+	WatchAssignedConfiguration(*WatchAssignedConfigurationRequest, grpc.ServerStreamingServer[WatchAssignedConfigurationResponse]) error
 	mustEmbedUnimplementedNodeStatusServiceServer()
 }
 
@@ -262,6 +313,12 @@ func (UnimplementedNodeStatusServiceServer) ReviewToken(context.Context, *Review
 }
 func (UnimplementedNodeStatusServiceServer) ReviewAccess(context.Context, *ReviewAccessRequest) (*ReviewAccessResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReviewAccess not implemented")
+}
+func (UnimplementedNodeStatusServiceServer) AskApiserver(context.Context, *AskApiserverRequest) (*AskApiserverResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AskApiserver not implemented")
+}
+func (UnimplementedNodeStatusServiceServer) WatchAssignedConfiguration(*WatchAssignedConfigurationRequest, grpc.ServerStreamingServer[WatchAssignedConfigurationResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchAssignedConfiguration not implemented")
 }
 func (UnimplementedNodeStatusServiceServer) mustEmbedUnimplementedNodeStatusServiceServer() {}
 func (UnimplementedNodeStatusServiceServer) testEmbeddedByValue()                           {}
@@ -432,6 +489,35 @@ func _NodeStatusService_ReviewAccess_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeStatusService_AskApiserver_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AskApiserverRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeStatusServiceServer).AskApiserver(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeStatusService_AskApiserver_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeStatusServiceServer).AskApiserver(ctx, req.(*AskApiserverRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeStatusService_WatchAssignedConfiguration_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchAssignedConfigurationRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(NodeStatusServiceServer).WatchAssignedConfiguration(m, &grpc.GenericServerStream[WatchAssignedConfigurationRequest, WatchAssignedConfigurationResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeStatusService_WatchAssignedConfigurationServer = grpc.ServerStreamingServer[WatchAssignedConfigurationResponse]
+
 // NodeStatusService_ServiceDesc is the grpc.ServiceDesc for NodeStatusService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -467,6 +553,10 @@ var NodeStatusService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ReviewAccess",
 			Handler:    _NodeStatusService_ReviewAccess_Handler,
 		},
+		{
+			MethodName: "AskApiserver",
+			Handler:    _NodeStatusService_AskApiserver_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -477,6 +567,11 @@ var NodeStatusService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "QueryNodeLogs",
 			Handler:       _NodeStatusService_QueryNodeLogs_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchAssignedConfiguration",
+			Handler:       _NodeStatusService_WatchAssignedConfiguration_Handler,
 			ServerStreams: true,
 		},
 	},

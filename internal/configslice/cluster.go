@@ -1,0 +1,67 @@
+package configslice
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/polylet/polylet/internal/kubeletconfig"
+)
+
+// mostVerbose is the highest logging.verbosity that the cluster may set: from 8 on, bodies
+// of requests are logged, those with Secrets too.
+const mostVerbose = 7
+
+// OfCluster are the fields that a configuration from the cluster may set, as a ConfigMap
+// may be written by others than this machine's owners. What is not here only the machine's
+// own files and flags can: files and directories of the host and credentials, who is let
+// in and to what, what listens where, where pods come from besides the apiserver, what
+// guards the node from its pods, what the node is called and is, and what a running node
+// cannot change.
+func OfCluster() []string {
+	return []string{
+		"clusterDNS", "clusterDomain", "configMapAndSecretChangeDetectionStrategy",
+		"containerLogMaxFiles", "containerLogMaxSize", "containerLogMaxWorkers", "containerLogMonitorInterval",
+		"contentType", "cpuCFSQuota", "cpuCFSQuotaPeriod", "cpuManagerReconcilePeriod", "crashLoopBackOff.maxContainerRestartPeriod",
+		"enableContentionProfiling", "eventBurst", "eventRecordQPS",
+		"evictionHard", "evictionMaxPodGracePeriod", "evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod",
+		"featureGates", "fileCheckFrequency", "httpCheckFrequency",
+		"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMaximumGCAge", "imageMinimumGCAge",
+		"kernelMemcgNotification", "kubeAPIBurst", "kubeAPIQPS", "kubeReserved",
+		"logging.flushFrequency", "logging.format", "logging.options.json.infoBufferSize", "logging.options.json.splitStream",
+		"logging.options.text.infoBufferSize", "logging.options.text.splitStream", "logging.verbosity",
+		"maxParallelImagePulls", "maxPods", "memoryReservationPolicy", "memorySwap.swapBehavior", "memoryThrottlingFactor", "mergeDefaultEvictionSettings",
+		"nodeLeaseDurationSeconds", "nodeStatusMaxImages", "nodeStatusReportFrequency", "nodeStatusUpdateFrequency",
+		"podPidsLimit", "podsPerCore", "qosReserved", "registryBurst", "registryPullQPS", "runtimeRequestTimeout", "serializeImagePulls",
+		"showHiddenMetricsForVersion", "singleProcessOOMKill", "streamingConnectionIdleTimeout", "syncFrequency", "systemReserved",
+		"tracing.samplingRatePerMillion", "volumeStatsAggPeriod",
+
+		"featureGates.CSIVolumeHealth", "featureGates.ContainerRestartRules", "featureGates.ContainerStopSignals", "featureGates.EnvFiles",
+		"featureGates.InPlacePodLevelResourcesVerticalScaling", "featureGates.InPlacePodVerticalScalingInitContainers",
+		"featureGates.KubeletCrashLoopBackOffMax", "featureGates.NodeDeclaredFeatures", "featureGates.PodLevelResources",
+		"featureGates.PodReadyToStartContainersCondition", "featureGates.ReduceDefaultCrashLoopBackOffDecay", "featureGates.RestartAllContainersOnContainerExits",
+	}
+}
+
+// ClusterRefusal is an error that names every change that the cluster may not make; nil
+// when there is none.
+func ClusterRefusal(changes []Change) error {
+	var lines []string
+	may := OfCluster()
+	for _, c := range changes {
+		level, err := strconv.Atoi(c.New)
+		switch {
+		case !slices.Contains(may, c.Path) && strings.HasPrefix(c.Path, kubeletconfig.GatePrefix):
+			lines = append(lines, c.Path)
+		case !slices.Contains(may, c.Path):
+			lines = append(lines, c.String())
+		case c.Path == "logging.verbosity" && err == nil && level > mostVerbose:
+			lines = append(lines, fmt.Sprintf("%s (at most %d)", c, mostVerbose))
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return fmt.Errorf("only the node's own files and flags may set %s: take it out, or give it the node's value", strings.Join(lines, "; "))
+}

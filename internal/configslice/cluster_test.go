@@ -1,0 +1,60 @@
+package configslice
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestTheClusterMaySetNothingThatLeadsIntoTheHost: a new field may not, until it is in the
+// list.
+func TestTheClusterMaySetNothingThatLeadsIntoTheHost(t *testing.T) {
+	leads := regexp.MustCompile(`(?i)auth|tls|cert|credential|verification|allowlist|path|dir$|file$|files$|conf$|endpoint|url|header|cgroup|address|port$|server|handler|profilinghandler|sysctl|seccomp|security|kerneldefaults|iptables|swapon|providerid|registernode|taints|podcidr|staticpod|logquery|vmodule|shutdown|manager(policy|scope)`)
+	seen := map[string]bool{}
+	for _, path := range OfCluster() {
+		if _, known := Owners(path); !known {
+			t.Errorf("%s is no field", path)
+		}
+		if Fixed()[path] != "" {
+			t.Errorf("%s cannot change while a node runs", path)
+		}
+		if leads.MatchString(path) && path != "containerLogMaxFiles" && path != "featureGates.EnvFiles" {
+			t.Errorf("%s is for the node's own files", path)
+		}
+		if seen[path] {
+			t.Errorf("%s stands there twice", path)
+		}
+		seen[path] = true
+	}
+}
+
+func TestWhatTheClusterMayNotSetIsRefusedByNameWhateverElseItSets(t *testing.T) {
+	before := fieldsOf(t, "")
+	for text, want := range map[string]string{
+		"maxPods: 7\n": "",
+		"logging: {verbosity: 7}\nevictionHard: {memory.available: 1Gi}\n": "",
+		"featureGates: {EnvFiles: false}\n":                                "",
+		"resolvConf: /etc/resolv.conf\n":                                   "", // as it is
+		"maxPods: 7\nresolvConf: /etc/shadow\n":                            `resolvConf: "/etc/resolv.conf" → "/etc/shadow"`,
+		"authentication: {anonymous: {enabled: true}}\n":                   "authentication.anonymous.enabled: false → true",
+		"authorization: {mode: AlwaysAllow}\n":                             "authorization.mode",
+		"authentication: {x509: {clientCAFile: /x}}\n":                     "authentication.x509.clientCAFile",
+		"tlsCertFile: /x\ntlsPrivateKeyFile: /y\n":                         "tlsPrivateKeyFile",
+		"staticPodPath: /x\n":                                              "staticPodPath",
+		"staticPodURL: http://x/\n":                                        "staticPodURL",
+		"cgroupDriver: systemd\n":                                          "cgroupDriver",
+		"readOnlyPort: 10255\n":                                            "readOnlyPort",
+		"tracing: {endpoint: 'x:1'}\n":                                     "tracing.endpoint",
+		"allowedUnsafeSysctls: [kernel.*]\n":                               "allowedUnsafeSysctls",
+		"featureGates: {RotateKubeletServerCertificate: false}\n":          "featureGates.RotateKubeletServerCertificate",
+		"featureGates: {KubeletEnsureSecretPulledImages: false}\n":         "featureGates.KubeletEnsureSecretPulledImages",
+		"logging: {verbosity: 8}\n":                                        "logging.verbosity: 0 → 8 (at most 7)",
+		"registerWithTaints: [{key: a, effect: NoSchedule}]\n":             "registerWithTaints",
+		"containerRuntimeEndpoint: unix:///tmp/mine.sock\nmaxPods: 9\n":    "containerRuntimeEndpoint",
+	} {
+		err := ClusterRefusal(Difference(before, fieldsOf(t, text)))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || err != nil && strings.Contains(err.Error(), "maxPods") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package kubeletconfig
+
+import (
+	"fmt"
+
+	"github.com/go-logr/logr"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// Over is a document that lies over the files and under the flags, of somebody who is not
+// this node's operator.
+type Over struct {
+	// Name is who sets its fields, as Origins says it: "ConfigMap kube-system/nodes".
+	Name string
+	// Document is a KubeletConfiguration in YAML or JSON; fields that it does not have
+	// stay as they are.
+	Document []byte
+}
+
+// Sum is a checksum of its document, whoever it is of; empty for nil.
+func (o *Over) Sum() string {
+	if o == nil {
+		return ""
+	}
+	return Sum(o.Document)
+}
+
+// LoadOver is LoadAgain with a document over the files; nil: none.
+func LoadOver(args []string, over *Over) (*Loaded, error) {
+	return loadReading(thisHost(), args, nil, &reading{from: origins{}, log: logr.Discard(), over: over})
+}
+
+// OverSum is that of the document over the files (Over.Sum) with which it was loaded;
+// empty when there was none.
+func (l *Loaded) OverSum() string { return l.overSum }
+
+// layOver puts the document over what the files say.
+func (r *reading) layOver(config *kubeletv1beta1.KubeletConfiguration) (*kubeletv1beta1.KubeletConfiguration, error) {
+	if len(r.over.Document) > maxFileBytes {
+		return nil, fmt.Errorf("%s has %d bytes, more than the %d that a configuration may have", r.over.Name, len(r.over.Document), maxFileBytes)
+	}
+	merged, err := mergeDocument(config, r.over.Name, r.over.Name, r.over.Document, r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.over.Name, err)
+	}
+	return merged, nil
+}

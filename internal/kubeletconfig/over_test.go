@@ -1,0 +1,59 @@
+package kubeletconfig
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestADocumentLiesOverTheFilesAndUnderTheFlags(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, dir, "c.yaml", header+"maxPods: 10\nclusterDomain: a\nevictionHard: {memory.available: 1Gi}\npodPidsLimit: 5\n")
+	write(t, dir, "conf.d/10.conf", header+"clusterDomain: b\n")
+	over := &Over{Name: "ConfigMap ns/c", Document: []byte(header + "maxPods: 20\nclusterDomain: c\nevictionHard: {nodefs.available: 7%}\npodPidsLimit: null\nkubeAPIBurst: 7\n")}
+	args := []string{"--hostname-override=n", "--config=" + file, "--config-dir=" + dir + "/conf.d", "--kube-api-burst=9"}
+	l, err := LoadOver(args, over)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := l.Config
+	if c.MaxPods != 20 || c.ClusterDomain != "c" || c.EvictionHard["nodefs.available"] != "7%" || c.EvictionHard["memory.available"] != "1Gi" || *c.PodPidsLimit != -1 || c.KubeAPIBurst != 9 {
+		t.Errorf("%s", l.ConfigzJSON())
+	}
+	from := l.Origins()
+	if from["maxPods"] != "ConfigMap ns/c" || from["clusterDomain"] != "ConfigMap ns/c" || from["evictionHard"] != "file "+file+", ConfigMap ns/c" || from["kubeAPIBurst"] != "flag --kube-api-burst" {
+		t.Errorf("set by %v", from)
+	}
+	if l.OverSum() == "" || l.OverSum() != over.Sum() {
+		t.Errorf("its sum is %q, the document's %q", l.OverSum(), over.Sum())
+	}
+	kept, err := OfDocument(args, l.SecretCopyJSON(), from, l.OverSum())
+	if err != nil || kept.OverSum() != over.Sum() {
+		t.Errorf("kept: %v", err)
+	}
+}
+
+func TestADocumentLiesOverFlagsAloneToo(t *testing.T) {
+	over := &Over{Name: "ConfigMap ns/c", Document: []byte(header + "maxPods: 20\nregistryBurst: 3\n")}
+	l, err := LoadOver([]string{"--hostname-override=n", "--max-pods=30"}, over)
+	if err != nil || l.Config.MaxPods != 30 || l.Config.RegistryBurst != 3 {
+		t.Errorf("%v", err)
+	}
+	without, err := LoadOver([]string{"--hostname-override=n"}, nil)
+	if err != nil || without.OverSum() != "" || len(without.Origins()) != 0 {
+		t.Errorf("none at all: %v", err)
+	}
+}
+
+func TestWhatIsWrongWithADocumentNamesIt(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                              "the file is empty",
+		"kind: Other\napiVersion: v1\n": "want apiVersion kubelet.config.k8s.io/v1beta1",
+		header + "maxPods: [":           "neither YAML nor JSON",
+		header + "maxPods: many\n":      "decode",
+	} {
+		_, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(text)})
+		if err == nil || !strings.HasPrefix(err.Error(), "ConfigMap ns/c: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
