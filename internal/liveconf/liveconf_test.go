@@ -56,8 +56,8 @@ func TestAFileThatIsWrittenAgainWithTheSameTouchesNobody(t *testing.T) {
 		if _, state, restarts := f.after(time.Minute); state.Phase != Good || state.Generation != 1 || restarts != "" {
 			t.Errorf("%+v, started again %q", state, restarts)
 		}
-		f.write("maxPods: 100\nmemoryThrottlingFactor: 0.8\n") // which nobody uses
-		if l, state, restarts := f.after(time.Minute); state.Phase != Good || state.Generation != 2 || restarts != "" || *l.Config.MemoryThrottlingFactor != 0.8 {
+		f.write("maxPods: 100\ncpuManagerReconcilePeriod: 11s\n") // which nobody uses
+		if l, state, restarts := f.after(time.Minute); state.Phase != Good || state.Generation != 2 || restarts != "" || l.Config.CPUManagerReconcilePeriod.Duration != 11*time.Second {
 			t.Errorf("%+v, started again %q", state, restarts)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,7 +75,7 @@ func TestThoseWhoWaitOfAnAddressLeaveOneOfEachConnection(t *testing.T) {
 func TestStrangersWhoWaitKeepNobodyOutWhoseTokenWasGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
-		hangs := false
+		var hangs atomic.Bool
 		review := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 			if token == "good" {
 				return &authenticator.Response{}, true, nil
@@ -84,7 +85,7 @@ func TestStrangersWhoWaitKeepNobodyOutWhoseTokenWasGood(t *testing.T) {
 		})
 		// A token that is known has a place kept for it.
 		a := newAskers(Config{Begin: func(_ string, known bool) func() {
-			if hangs && !known {
+			if hangs.Load() && !known {
 				return nil
 			}
 			return func() {}
@@ -98,7 +99,7 @@ func TestStrangersWhoWaitKeepNobodyOutWhoseTokenWasGood(t *testing.T) {
 			group.Go(func() { _, _, _ = token.AuthenticateToken(t.Context(), "invented") })
 		}
 		synctest.Wait()
-		hangs = true
+		hangs.Store(true)
 		if _, ok, err := token.AuthenticateToken(t.Context(), "good"); !ok || err != nil {
 			t.Errorf("who was let in before: %v, %v", ok, err)
 		}
