@@ -28,14 +28,15 @@ func newReceivers(slow time.Duration, has func(string) int) *receivers {
 	return &receivers{slow: slow, has: has, all: map[*receiver]struct{}{}, waiting: map[string]int{}}
 }
 
-// receiver is an answer. The time that it takes counts from its first byte: how long it
-// takes until there is one is not its client's fault.
+// receiver is an answer. The time that it takes is that in which something is being
+// written: how long it takes until there is something is not its client's fault.
 type receiver struct {
 	http.ResponseWriter
 	whose string
 
 	mu       sync.Mutex
-	since    time.Time // of the first byte; zero before it
+	writing  time.Time     // since when something is; zero when nothing is
+	took     time.Duration // what was written before that
 	received int64
 	over     bool // it has been served, or is cut off
 }
@@ -50,10 +51,14 @@ func (r *receiver) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 // Write implements io.Writer.
 func (r *receiver) Write(p []byte) (written int, err error) {
 	r.mu.Lock()
-	if r.since.IsZero() {
-		r.since = time.Now()
-	}
+	r.writing = time.Now()
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.took += time.Since(r.writing)
+		r.writing = time.Time{}
+	}()
 	for {
 		n, err := r.ResponseWriter.Write(p[written:min(written+pieceBytes, len(p))])
 		written += n
@@ -85,12 +90,14 @@ func (r *receiver) cut() {
 }
 
 // speed is how fast it is received, in bytes a second, and for how long; false when nothing
-// is being received.
+// was or is being received.
 func (r *receiver) speed(now time.Time) (rate float64, took time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	took = now.Sub(r.since)
-	return float64(r.received) / max(took.Seconds(), 1e-3), took, !r.since.IsZero() && !r.over
+	if took = r.took; !r.writing.IsZero() {
+		took += now.Sub(r.writing)
+	}
+	return float64(r.received) / max(took.Seconds(), 1e-3), took, (took > 0 || !r.writing.IsZero()) && !r.over
 }
 
 // begin notes an answer until end is called.
@@ -131,6 +138,10 @@ type slowOne struct {
 	rate float64
 }
 
+// soonest is how long it takes at least until it is looked again who is slow: one of whom
+// nothing is being written stays just as slow.
+const soonest = 100 * time.Millisecond
+
 // slowLocked are the answers that are slow, those first that are cut off first, and when
 // the next one is.
 func (r *receivers) slowLocked() (all []slowOne, next time.Duration) {
@@ -141,7 +152,7 @@ func (r *receivers) slowLocked() (all []slowOne, next time.Duration) {
 		case ok && took >= r.slow:
 			all = append(all, slowOne{one, r.has(one.whose), rate})
 		case ok:
-			next = min(next, r.slow-took)
+			next = min(next, max(r.slow-took, soonest))
 		}
 	}
 	slices.SortFunc(all, func(a, b slowOne) int { return cmp.Or(cmp.Compare(b.has, a.has), cmp.Compare(a.rate, b.rate)) })

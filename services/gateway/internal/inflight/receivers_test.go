@@ -181,3 +181,28 @@ func TestNobodyIsCutOffWhoseAnswerIsStillBeingMade(t *testing.T) {
 		<-done
 	})
 }
+
+// TestTheTimeThatTheRestOfAnAnswerTakesToBeMadeIsNotItsClients: on a machine that has much
+// to do, documents come in pieces, with pauses.
+func TestTheTimeThatTheRestOfAnAnswerTakesToBeMadeIsNotItsClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answered := make(chan error, 1)
+		h := New(Config{Name: "documents", AtOnce: 1, MostOfOne: 1, Wait: 10 * time.Second, Slow: time.Second}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			var err error
+			for range 8 {
+				_, failed := w.Write([]byte("x"))
+				err = errors.Join(err, failed)
+				time.Sleep(time.Second)
+			}
+			answered <- err
+		}))
+		for range 2 {
+			go h.ServeHTTP(newPipe(1<<10), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/x", nil))
+		}
+		for range 2 {
+			if err := <-answered; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

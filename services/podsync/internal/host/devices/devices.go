@@ -19,11 +19,23 @@ import (
 // mostFile bounds what is read of the file.
 const mostFile = 16 << 20
 
-// Registered says whether a device plugin has registered the resource with a kubelet
-// whose root directory this is. Where there is no file there never was one.
+// Dir is where plugins look for a kubelet, whatever its root directory is, and where it
+// keeps what they have.
+const Dir = "/var/lib/kubelet/device-plugins"
+
+// Registered says whether a device plugin has registered the resource with a kubelet that
+// had its file in one of these directories. Where there is no file there never was one.
 // Source: the kubelet's checkpoint of its device manager.
-func Registered(root string, name v1.ResourceName) (bool, error) {
-	path := filepath.Join(root, "device-plugins", "kubelet_internal_checkpoint")
+func Registered(name v1.ResourceName, dirs ...string) (bool, error) {
+	for _, dir := range dirs {
+		if has, err := registered(name, filepath.Join(dir, "kubelet_internal_checkpoint")); has || err != nil {
+			return has, err
+		}
+	}
+	return false, nil
+}
+
+func registered(name v1.ResourceName, path string) (bool, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -22,24 +22,22 @@ func TestWhatAPluginHadRegisteredIsKnown(t *testing.T) {
 		"a file that is cut off":  {file: kubelets[:60], err: "remove the file"},
 		"a file that is no plain": {file: "dir", err: "is not a file"},
 	} {
-		root := t.TempDir()
-		path := filepath.Join(root, "device-plugins", "kubelet_internal_checkpoint")
+		dir := t.TempDir()
+		path := filepath.Join(dir, "kubelet_internal_checkpoint")
 		var err error
 		switch c.file {
 		case "":
 		case "dir":
-			err = os.MkdirAll(path, 0o700)
+			err = os.Mkdir(path, 0o700)
 		default:
-			if err = os.Mkdir(filepath.Dir(path), 0o700); err == nil {
-				err = os.WriteFile(path, []byte(c.file), 0o600)
-			}
+			err = os.WriteFile(path, []byte(c.file), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		var has []string
 		for _, resource := range []v1.ResourceName{"example.com/gpu", "example.com/none", "example.com/old", "example.com/dongle"} {
-			is, err := Registered(root, resource)
+			is, err := Registered(resource, t.TempDir(), dir)
 			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -47,7 +47,8 @@ func unprepared(pod *v1.Pod) error {
 
 // lacksDevices says the same of a container: of a pod whose sandbox another agent has
 // made, and of one that asks for an extended resource that is a device plugin's. One that
-// somebody has written into the Node, and no plugin has, is counted and nothing more.
+// somebody has written into the Node, and no plugin has, is counted and nothing more, and
+// who asks for 0 of any needs nothing.
 func (e *Executor) lacksDevices(pod *v1.Pod, c *v1.Container) error {
 	has := claims(pod)
 	var names []string
@@ -64,7 +65,7 @@ func (e *Executor) lacksDevices(pod *v1.Pod, c *v1.Container) error {
 		return fmt.Errorf("resource claims %s: %w", strings.Join(names, ", "), errNoDRA)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
-		if e.deps.PluginHas == nil || !podutil.Extended(name) {
+		if many := c.Resources.Limits[name]; e.deps.PluginHas == nil || !podutil.Extended(name) || many.IsZero() {
 			continue
 		}
 		switch plugins, err := e.deps.PluginHas(name); {

@@ -74,19 +74,21 @@ func TestNothingRunsWithoutTheDevicesThatItHasClaimed(t *testing.T) {
 func TestNoContainerOfADevicePluginsResourceRunsWithoutIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		asks v1.ResourceName
+		many string
 		err  error
 		want string // what is said of it; empty when it starts
 	}{
-		"a device plugin's":             {"example.com/gpu", nil, "devices of example.com/gpu: they were a device plugin's"},
-		"one that is counted alone":     {"example.com/dongle", nil, ""},
-		"Kubernetes' own":               {v1.ResourceMemory, errors.New("nobody is to be asked"), ""},
-		"and when that cannot be found": {"example.com/dongle", errors.New("damaged"), "damaged"},
+		"a device plugin's":             {"example.com/gpu", "1", nil, "devices of example.com/gpu: they were a device plugin's"},
+		"none of a device plugin's":     {"example.com/gpu", "0", errors.New("nobody is to be asked"), ""},
+		"one that is counted alone":     {"example.com/dongle", "1", nil, ""},
+		"Kubernetes' own":               {v1.ResourceMemory, "1", errors.New("nobody is to be asked"), ""},
+		"and when that cannot be found": {"example.com/dongle", "1", errors.New("damaged"), "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &host{}
 			task := h.task(startC)
 			task.Pod = task.Pod.DeepCopy()
-			task.Pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{c.asks: resource.MustParse("1")}
+			task.Pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{c.asks: resource.MustParse(c.many)}
 			e := newExecutor(h, Config{})
 			e.deps.PluginHas = func(name v1.ResourceName) (bool, error) { return name == "example.com/gpu", c.err }
 			_, err := e.Do(t.Context(), t.Context(), task)
