@@ -118,6 +118,9 @@ func TestMemoryIsProtectedOnUnifiedCgroups(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(system, "cgroup.controllers"), []byte("cpu memory pids\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(system, "memory.low"), []byte("4096"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	want := func(when string, all map[string]string) {
 		t.Helper()
 		for file, want := range all {
@@ -140,6 +143,7 @@ func TestMemoryIsProtectedOnUnifiedCgroups(t *testing.T) {
 		"kubepods/memory.min": "100663296", "kubepods/burstable/memory.low": "33554432", "kubepods/podg/memory.min": "67108864", "kubepods/podg/memory.low": "0",
 		"kubepods/burstable/podb/memory.low": "33554432", "kubepods/burstable/podb/memory.min": "0", "kubepods/besteffort/pode/memory.low": "0",
 		"system.slice/memory.min": "1048576",
+		"system.slice/memory.low": "4096", // Who owns it has said so.
 	})
 	// A later run without the gate.
 	again, _ := onPaper(t, Config{EnforcePods: true})
