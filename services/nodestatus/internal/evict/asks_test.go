@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/rpcerr"
@@ -153,4 +154,25 @@ func TestAPodWhoseVolumesAreGoneIsNotWaitedForAnyLonger(t *testing.T) {
 			w.wantStops(fmt.Sprintf("volumes are left: %v", left), want...)
 		})
 	}
+}
+
+func TestAPodWhoseVolumesDoNotGoIsWaitedForOnce(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.pod("other", 1, 450*mi)
+		w.takes["hog"] = time.Hour
+		w.pass(freeing + 500*time.Millisecond)
+		w.wantStops("at first", "hog")
+		w.set(func() {
+			failed := w.pods[0].DeepCopy()
+			failed.Status.Phase = v1.PodFailed
+			w.pods[0] = failed
+			w.endings = ending("ephemeral-storage", 0)
+			e := w.endings["hog"]
+			e.Ended = true
+			w.endings["hog"] = e
+		})
+		w.pass(emptying + freeing + 2*time.Second)
+		w.wantStops("when its volumes had their time", "hog", "other")
+	})
 }
