@@ -153,3 +153,28 @@ func TestMemoryIsProtectedOnUnifiedCgroups(t *testing.T) {
 	}
 	want("without it", map[string]string{"kubepods/memory.min": "0", "kubepods/burstable/memory.low": "0"})
 }
+
+func TestPodsThatUseMoreThanIsLeftToTheirClassGetNoMoreEachTimeItIsTried(t *testing.T) {
+	tr, root := onPaper(t, Config{EnforcePods: true})
+	dir := filepath.Join(root, "kubepods", "besteffort")
+	set := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tr.Setup(t.Context(), Limits{Tiers: &Tiers{}}); err != nil {
+		t.Fatal(err)
+	}
+	set("memory.stat", "inactive_file 0\nactive_file 0")
+	set("memory.max", "max")
+	for _, used := range []string{"33554432", "34603008", "34500000"} {
+		set("memory.current", used)
+		if err := tr.Setup(t.Context(), Limits{Tiers: &Tiers{BestEffort: 8 << 20}}); !errors.Is(err, ErrInUse) {
+			t.Fatal(err)
+		}
+		if raw, err := os.ReadFile(filepath.Join(dir, "memory.max")); err != nil || strings.TrimSpace(string(raw)) != "34603008" {
+			t.Errorf("%s are in use: limit %s, %v", used, raw, err)
+		}
+	}
+}
