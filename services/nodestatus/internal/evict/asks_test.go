@@ -176,3 +176,21 @@ func TestAPodWhoseVolumesDoNotGoIsWaitedForOnce(t *testing.T) {
 		w.wantStops("when its volumes had their time", "hog", "other")
 	})
 }
+
+// The runtime may take long to take down its network, and nothing of it uses memory any more.
+func TestAPodThatUsesNothingAnyMoreIsNotWaitedForAgain(t *testing.T) {
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 500*mi, 0)
+		w.pod("second", 430*mi, 0)
+		w.takes["hog"] = time.Hour
+		w.signals()
+		w.wantStops("at first", "hog")
+		w.set(func() {
+			delete(w.memory, "hog")
+			w.otherMemory = 500 * mi // As much is short.
+			w.endings = ending("memory", 0)
+		})
+		w.pass(5 * time.Second)
+		w.wantStops("when stats sees nothing of it", "hog", "second")
+	})
+}

@@ -107,7 +107,7 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		switch {
 		case !s.ended.IsZero() && (s.kind != pressure.Disk || !short(j, s.kind) || now.Sub(s.ended) >= emptying || l.freed(s, now, emptied)):
 			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
-			if s.kind == pressure.Disk { // podsync says that it ends as long as volumes are left: it had their time.
+			if s.sure || s.ending { // podsync may say for long that it ends, of its network and volumes: it is not adopted.
 				l.skip[uid] = now.Add(s.grace + lateness)
 			}
 		case now.Sub(s.at) >= s.grace+lateness:
