@@ -100,8 +100,12 @@ func (b *Bus) Next(ctx context.Context) (preparing bool, err error) {
 			if s.Name != manager+"."+signal || len(s.Body) != 1 {
 				continue
 			}
-			if preparing, ok := s.Body[0].(bool); ok && b.heeds(ctx, s.Sender) {
-				return preparing, nil
+			preparing, ok := s.Body[0].(bool)
+			if !ok {
+				continue
+			}
+			if heeded, err := b.heeds(ctx, s.Sender); heeded || err != nil {
+				return preparing && heeded, err
 			}
 		}
 	}

@@ -2,6 +2,8 @@ package logind
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -49,26 +51,30 @@ func guardedIn(dirs ...string) bool {
 }
 
 // heeds says whether what a sender says in logind's name counts: any user of the machine
-// could have all pods ended otherwise.
-func (b *Bus) heeds(ctx context.Context, sender string) bool {
+// could have all pods ended otherwise. An error is that the bus does not answer: it may
+// have been logind, who is to be asked by another connection.
+func (b *Bus) heeds(ctx context.Context, sender string) (bool, error) {
 	if sender == b.refused {
-		return false
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, senderTime)
 	defer cancel()
 	var owner string
 	if b.ask(ctx, &owner, "GetNameOwner", service) == nil && owner == sender {
-		return true
+		return true, nil
 	}
 	var uid uint32
 	err := b.ask(ctx, &uid, "GetConnectionUnixUser", sender)
 	if err == nil && uid == 0 || err != nil && b.guarded {
-		return true
+		return true, nil
+	}
+	if answer := (dbus.Error{}); err != nil && !errors.As(err, &answer) {
+		return false, fmt.Errorf("ask D-Bus who says that the machine goes down, or that it does not: %w", err)
 	}
 	b.refused = sender
 	klog.FromContext(ctx).Info("Somebody who is neither logind nor known to be root said that the machine goes down, or that it does not: it is not heeded; "+
 		"deploy/systemd/polylet.dbus.conf has D-Bus refuse that", "user", uid, "err", err)
-	return false
+	return false, nil
 }
 
 // ask asks the bus itself.

@@ -54,6 +54,29 @@ func TestWithoutARuleOfTheBusOnlyRootIsHeeded(t *testing.T) {
 	}
 }
 
+// A bus that is slow once must not make logind a stranger for good.
+func TestASenderOfWhomTheBusDoesNotSayAnythingIsNotRefused(t *testing.T) {
+	bus, server := connected(t)
+	bus.guarded = false
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var logind string
+	if err := bus.ask(ctx, &logind, "GetNameOwner", service); err != nil {
+		t.Fatal(err)
+	}
+	late, over := context.WithCancel(ctx)
+	over()
+	if heeded, err := bus.heeds(late, logind); heeded || err == nil {
+		t.Errorf("heeded %v, %v: the shutdown is missed, unless logind is asked for it on another connection", heeded, err)
+	}
+	if err := server.Prepare(true); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := bus.Next(ctx); err != nil || !got {
+		t.Errorf("heard %v, %v of logind itself", got, err)
+	}
+}
+
 func TestARuleOfTheBusIsFoundWhereItIsInstalled(t *testing.T) {
 	policy, err := os.ReadFile("../../deploy/systemd/polylet.dbus.conf")
 	if err != nil {

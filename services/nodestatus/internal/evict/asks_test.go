@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/rpcerr"
@@ -153,4 +154,43 @@ func TestAPodWhoseVolumesAreGoneIsNotWaitedForAnyLonger(t *testing.T) {
 			w.wantStops(fmt.Sprintf("volumes are left: %v", left), want...)
 		})
 	}
+}
+
+func TestAPodWhoseVolumesDoNotGoIsWaitedForOnce(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.pod("other", 1, 450*mi)
+		w.takes["hog"] = time.Hour
+		w.pass(freeing + 500*time.Millisecond)
+		w.wantStops("at first", "hog")
+		w.set(func() {
+			failed := w.pods[0].DeepCopy()
+			failed.Status.Phase = v1.PodFailed
+			w.pods[0] = failed
+			w.endings = ending("ephemeral-storage", 0)
+			e := w.endings["hog"]
+			e.Ended = true
+			w.endings["hog"] = e
+		})
+		w.pass(emptying + freeing + 2*time.Second)
+		w.wantStops("when its volumes had their time", "hog", "other")
+	})
+}
+
+// The runtime may take long to take down its network, and nothing of it uses memory any more.
+func TestAPodThatUsesNothingAnyMoreIsNotWaitedForAgain(t *testing.T) {
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 500*mi, 0)
+		w.pod("second", 430*mi, 0)
+		w.takes["hog"] = time.Hour
+		w.signals()
+		w.wantStops("at first", "hog")
+		w.set(func() {
+			delete(w.memory, "hog")
+			w.otherMemory = 500 * mi // As much is short.
+			w.endings = ending("memory", 0)
+		})
+		w.pass(5 * time.Second)
+		w.wantStops("when stats sees nothing of it", "hog", "second")
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,6 +73,9 @@ func (l *Loop) endBreaches(ctx context.Context) {
 	}
 	found := l.limits
 	l.limits = nil
+	if at := time.Now().Add(soon); l.limitsAt.Before(at) {
+		l.limitsAt = at // A disk that is short has its turn between two that take long.
+	}
 	for _, b := range found.breaches {
 		if l.leftAlone(b.Pod) != "" {
 			continue // It was chosen meanwhile.

@@ -63,3 +63,13 @@ func TestADiskThatIsShortWaitsForALookAtWhoHasMoreThanItMay(t *testing.T) {
 		w.wantStops("in ten seconds", "greedy")
 	})
 }
+
+func TestADiskThatIsShortIsRelievedThoughALookTakesLongerThanUntilTheNext(t *testing.T) {
+	in(t, hardDisk(), Config{LocalLimits: true}, func(w *world) {
+		w.pod("hog", 1, 940*mi)
+		w.pod("modest", 1, 10*mi, capped)
+		w.set(func() { w.weighs = func() { time.Sleep(interval + 250*time.Millisecond) } })
+		w.pass(time.Minute)
+		w.wantStops("in a minute", "hog")
+	})
+}

@@ -107,6 +107,9 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		switch {
 		case !s.ended.IsZero() && (s.kind != pressure.Disk || !short(j, s.kind) || now.Sub(s.ended) >= emptying || l.freed(s, now, emptied)):
 			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
+			if s.sure || s.ending { // podsync may say for long that it ends, of its network and volumes: it is not adopted.
+				l.skip[uid] = now.Add(s.grace + lateness)
+			}
 		case now.Sub(s.at) >= s.grace+lateness:
 			log.Info("Pod that was evicted has not ended in its time, going on without it", "pod", klog.KObj(s.pod), "after", now.Sub(s.at).Round(time.Second))
 			if s.sure || s.ending {

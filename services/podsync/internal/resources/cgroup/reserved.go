@@ -60,7 +60,9 @@ func (t *tree) limit(r Reserved) error {
 		return nil
 	}
 	// It is somebody else's: what is not reserved is not touched.
-	if err := m.Set(t.resources(m, w, false)); err != nil {
+	values := t.resources(m, w, false)
+	delete(values.Unified, "memory.low")
+	if err := m.Set(values); err != nil {
 		return fmt.Errorf("%s: %w; if what runs in it uses more already, reserve more", what, err)
 	}
 	t.mu.Lock()

@@ -29,6 +29,8 @@ type System struct {
 
 	// root is the cgroup that they are moved from; "" is that of the machine.
 	root string
+	// apply moves a process; cgroups.Manager's but in tests.
+	apply func(to cgroups.Manager, pid int) error
 }
 
 const (
@@ -78,6 +80,10 @@ func (s System) move() (moved int, err error) {
 	if host, err := onHost(os.Getpid()); err != nil || !host {
 		return 0, errors.Join(err, errors.New("systemCgroups: this process sees the cgroups of a container only; run podsync in the host's cgroup namespace, or leave systemCgroups out"))
 	}
+	apply := s.apply
+	if apply == nil {
+		apply = cgroups.Manager.Apply
+	}
 	for range rounds {
 		pids, err := s.found(root)
 		if err != nil || len(pids) == 0 {
@@ -87,15 +93,22 @@ func (s System) move() (moved int, err error) {
 		if err != nil {
 			return moved, fmt.Errorf("systemCgroups: cgroup %s: %w", name, err)
 		}
+		var first error // One that cannot be moved keeps no other.
 		for _, pid := range pids {
-			err := to.Apply(pid)
-			if errors.Is(err, unix.EPERM) {
-				return moved, fmt.Errorf("systemCgroups: move process %d from cgroup %s to %s: %w; it takes CAP_SYS_NICE to move one that has more rights than this process: add CapabilityBoundingSet=CAP_SYS_NICE to polylet-podsync.service by a drop-in, or leave systemCgroups out", pid, root, name, err)
+			err := apply(to, pid)
+			switch {
+			case err == nil:
+				moved++
+			case errors.Is(err, unix.ESRCH): // It has ended.
+			case first != nil:
+			case errors.Is(err, unix.EPERM):
+				first = fmt.Errorf("systemCgroups: move process %d from cgroup %s to %s: %w; it takes CAP_SYS_NICE to move one that has more rights than this process: add CapabilityBoundingSet=CAP_SYS_NICE to polylet-podsync.service by a drop-in, or leave systemCgroups out", pid, root, name, err)
+			default:
+				first = fmt.Errorf("systemCgroups: move process %d from cgroup %s to %s: %w", pid, root, name, err)
 			}
-			if err != nil && !errors.Is(err, unix.ESRCH) {
-				return moved, fmt.Errorf("systemCgroups: move process %d from cgroup %s to %s: %w", pid, root, name, err)
-			}
-			moved++
+		}
+		if first != nil {
+			return moved, first
 		}
 	}
 	return moved, nil

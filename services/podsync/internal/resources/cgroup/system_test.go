@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
 
 	"github.com/polylet/polylet/internal/health"
 )
@@ -51,6 +53,40 @@ func TestProcessesOfNoCgroupAreMovedIntoThatOfTheSystem(t *testing.T) {
 	}
 	if moved, err := s.move(); err != nil || moved != 0 {
 		t.Errorf("again: %d moved, %v", moved, err)
+	}
+}
+
+// The kernel moves no process of real time into a cgroup without a share of that.
+func TestAProcessThatCannotBeMovedKeepsNoOther(t *testing.T) {
+	tr := onKernel(t, Config{})
+	root := tr.kubepods()[:1:1]
+	if cgroups.IsCgroup2UnifiedMode() {
+		t.Skip("a cgroup with others below it has no processes of its own")
+	}
+	m, err := tr.open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		cmd := exec.Command("sleep", "600")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		if err := m.Apply(cmd.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := 0
+	s := System{Name: path.Join(root.path(), "system"), Health: health.Discard(), root: root.path(), apply: func(to cgroups.Manager, pid int) error {
+		if first == 0 || first == pid {
+			first = pid
+			return unix.EINVAL
+		}
+		return to.Apply(pid)
+	}}
+	if moved, err := s.move(); moved != 2 || !errors.Is(err, unix.EINVAL) {
+		t.Errorf("%d moved, %v", moved, err)
 	}
 }
 

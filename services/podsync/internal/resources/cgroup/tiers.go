@@ -68,7 +68,15 @@ func (t *tree) bearable(n name, most int64) (int64, error) {
 	}
 	// Some may be allocated until the limit is written.
 	const margin = 1 << 20
-	if bound := used - files + margin; bound > most {
+	bound := used - files + margin
+	limit, err := t.number(m, "memory", "memory.limit_in_bytes", "memory.max")
+	if err != nil {
+		return 0, err
+	}
+	if limit > most { // It is tried again and again, and must not grow by the margin each time.
+		bound = min(bound, limit)
+	}
+	if bound > most {
 		return bound, fmt.Errorf("%w: cgroup %s uses %d bytes beside caches, %d are left to it", ErrInUse, n.path(), used-files, most)
 	}
 	return most, nil

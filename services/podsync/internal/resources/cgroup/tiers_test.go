@@ -118,6 +118,9 @@ func TestMemoryIsProtectedOnUnifiedCgroups(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(system, "cgroup.controllers"), []byte("cpu memory pids\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(system, "memory.low"), []byte("4096"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	want := func(when string, all map[string]string) {
 		t.Helper()
 		for file, want := range all {
@@ -140,6 +143,7 @@ func TestMemoryIsProtectedOnUnifiedCgroups(t *testing.T) {
 		"kubepods/memory.min": "100663296", "kubepods/burstable/memory.low": "33554432", "kubepods/podg/memory.min": "67108864", "kubepods/podg/memory.low": "0",
 		"kubepods/burstable/podb/memory.low": "33554432", "kubepods/burstable/podb/memory.min": "0", "kubepods/besteffort/pode/memory.low": "0",
 		"system.slice/memory.min": "1048576",
+		"system.slice/memory.low": "4096", // Who owns it has said so.
 	})
 	// A later run without the gate.
 	again, _ := onPaper(t, Config{EnforcePods: true})
@@ -148,4 +152,29 @@ func TestMemoryIsProtectedOnUnifiedCgroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("without it", map[string]string{"kubepods/memory.min": "0", "kubepods/burstable/memory.low": "0"})
+}
+
+func TestPodsThatUseMoreThanIsLeftToTheirClassGetNoMoreEachTimeItIsTried(t *testing.T) {
+	tr, root := onPaper(t, Config{EnforcePods: true})
+	dir := filepath.Join(root, "kubepods", "besteffort")
+	set := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tr.Setup(t.Context(), Limits{Tiers: &Tiers{}}); err != nil {
+		t.Fatal(err)
+	}
+	set("memory.stat", "inactive_file 0\nactive_file 0")
+	set("memory.max", "max")
+	for _, used := range []string{"33554432", "34603008", "34500000"} {
+		set("memory.current", used)
+		if err := tr.Setup(t.Context(), Limits{Tiers: &Tiers{BestEffort: 8 << 20}}); !errors.Is(err, ErrInUse) {
+			t.Fatal(err)
+		}
+		if raw, err := os.ReadFile(filepath.Join(dir, "memory.max")); err != nil || strings.TrimSpace(string(raw)) != "34603008" {
+			t.Errorf("%s are in use: limit %s, %v", used, raw, err)
+		}
+	}
 }

@@ -142,6 +142,7 @@ func (c *Cgroups) setUp(ctx context.Context) bool {
 	}
 	m, driver, err := c.manager(ctx)
 	if err == nil {
+		c.enforced = nil // Some of the new ones may stand though it fails.
 		err = m.Setup(ctx, limits)
 	}
 	if errors.Is(err, cgroup.ErrInUse) && !errors.Is(err, cgroup.ErrReserved) {

@@ -256,3 +256,29 @@ func TestWhatIsLeftToAClassFollowsThePodsAndIsTriedAgainWhileMoreIsInUse(t *test
 		})
 	})
 }
+
+// The limits that were tried are below those of before: who goes by those would leave a
+// class with what it used then.
+func TestLimitsThatWereThereBeforeMoreWasInUseAreSetAgain(t *testing.T) {
+	for name, failure := range map[string]error{"more is in use": cgroup.ErrInUse, "half of it was written": errors.New("read-only file system")} {
+		synctest.Test(t, func(t *testing.T) {
+			b, percent := newBench(), int64(100)
+			b.driver, b.capacity, b.allKnown = cgroup.Cgroupfs, v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}, true
+			c := b.cgroups(Config{Root: "/", QOSReserved: &percent}, prometheus.NewRegistry())
+			run(t, c, func() {
+				c.Check()
+				synctest.Wait()
+				b.change(func() { b.guaranteed, b.setup = 900<<20, failure })
+				c.Check()
+				time.Sleep(time.Second)
+				b.change(func() { b.guaranteed, b.setup = 0, nil })
+				c.Check()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if len(b.limits) != 2 || b.limits[1].Tiers.Burstable != 1<<30 {
+					t.Errorf("%s: %+v", name, b.limits)
+				}
+			})
+		})
+	}
+}
