@@ -64,7 +64,7 @@ func isBeingWritten(r readings, now time.Time) bool {
 
 // needsKubeconfig says whether one has to be written: there is none, or it leads to no
 // certificate that is good while the store has one, or it is an earlier one of these, for
-// another apiserver, say.
+// another apiserver, say, whose certificate is not there yet.
 func needsKubeconfig(r readings, now time.Time) bool {
 	good := r.stored != nil && !now.After(r.stored.Leaf.NotAfter)
 	switch {
@@ -75,7 +75,9 @@ func needsKubeconfig(r readings, now time.Time) bool {
 	case r.own != nil:
 		return good && now.After(r.own.Leaf.NotAfter)
 	}
-	return good || r.kubeconfig.CertFile == absolute(r.source.Store.CurrentPath())
+	// One that cannot be read comes back: nodestatus mends it, or takes it away.
+	own := absolute(r.source.Store.CurrentPath())
+	return good || r.kubeconfig.CertFile == own && isAbsent(own, r.ownErr)
 }
 
 // kubeconfigFor is the kubelet's kubeconfig, names and all.

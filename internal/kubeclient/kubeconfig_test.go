@@ -66,6 +66,24 @@ func TestAKubeconfigThatWaitsForItsCertificateFollowsTheBootstrapKubeconfig(t *t
 	}
 }
 
+// nodestatus mends it, and the bootstrap kubeconfig may be an old one that was left.
+func TestAKubeconfigWhoseCertificateCannotBeReadJustNowIsNotReplaced(t *testing.T) {
+	old, now := serve(t), serve(t)
+	s := joining(t)
+	old.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+	now.write(t, s.Kubeconfig, api.AuthInfo{ClientCertificate: s.Store.CurrentPath(), ClientKey: s.Store.CurrentPath()})
+	if err := errors.Join(os.MkdirAll(s.Store.Dir, 0o755), os.WriteFile(s.Store.CurrentPath(), []byte("half"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if written, err := WriteKubeconfig(s, time.Now()); written || err != nil {
+		t.Errorf("%v, %v", written, err)
+	}
+	got, err := clientcmd.LoadFromFile(s.Kubeconfig)
+	if err != nil || got.Clusters["c"] == nil || got.Clusters["c"].Server != now.URL {
+		t.Errorf("it is another now: %v, %v", got, err)
+	}
+}
+
 // Somebody has made it, and there is nothing better yet.
 func TestAKubeconfigOfAnOperatorStaysUntilThereIsACertificateInTheStore(t *testing.T) {
 	a := serve(t)
