@@ -66,6 +66,43 @@ func TestAKubeconfigThatWaitsForItsCertificateFollowsTheBootstrapKubeconfig(t *t
 	}
 }
 
+// Its certificate will be of the cluster that the bootstrap kubeconfig leads to.
+func TestAKubeconfigWhoseCertificateHasEndedFollowsABootstrapKubeconfigThatCameLater(t *testing.T) {
+	for name, tc := range map[string]struct {
+		left, age time.Duration
+		written   bool
+	}{
+		"it came later":                          {-time.Hour, -time.Minute, true},
+		"it was left from before":                {-time.Hour, time.Minute, false},
+		"it came later, the certificate is good": {time.Hour, -time.Minute, false},
+	} {
+		a, b := serve(t), serve(t)
+		s := joining(t)
+		a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+		if written, err := WriteKubeconfig(s, time.Now()); !written || err != nil {
+			t.Fatal(written, err)
+		}
+		if err := errors.Join(os.MkdirAll(s.Store.Dir, 0o755), s.Store.Write(made(t, "joined", time.Now().Add(tc.left)), time.Now())); err != nil {
+			t.Fatal(err)
+		}
+		b.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+		at := time.Now().Add(-tc.age)
+		if err := os.Chtimes(s.Bootstrap, at, at); err != nil {
+			t.Fatal(err)
+		}
+		if written, err := WriteKubeconfig(s, time.Now()); written != tc.written || err != nil {
+			t.Errorf("%s: %v, %v", name, written, err)
+		}
+		got, err := clientcmd.LoadFromFile(s.Kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of := got.Clusters["default-cluster"].Server; (of == b.URL) != tc.written {
+			t.Errorf("%s: it leads to %s", name, of)
+		}
+	}
+}
+
 // nodestatus mends it, and the bootstrap kubeconfig may be an old one that was left.
 func TestAKubeconfigWhoseCertificateCannotBeReadJustNowIsNotReplaced(t *testing.T) {
 	old, now := serve(t), serve(t)
