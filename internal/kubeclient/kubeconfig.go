@@ -46,7 +46,8 @@ func WriteKubeconfig(s Source, now time.Time) (written bool, err error) {
 			return false, fmt.Errorf("set aside kubeconfig %s, which cannot be used: %w", s.Kubeconfig, err)
 		}
 	}
-	return true, fsatomic.WriteFile(s.Kubeconfig, text, 0o600)
+	err = fsatomic.WriteFile(s.Kubeconfig, text, 0o600)
+	return err == nil, err
 }
 
 // writtenWithin is how long somebody may take to write a kubeconfig, which is empty or

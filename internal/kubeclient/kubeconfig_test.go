@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,16 @@ func TestAKubeconfigThatWaitsForItsCertificateFollowsTheBootstrapKubeconfig(t *t
 	a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
 	if written, err := WriteKubeconfig(s, time.Now()); written || err != nil || server() != b.URL {
 		t.Errorf("of a node that has joined: %v, %v: %s", written, err, server())
+	}
+}
+
+func TestAKubeconfigThatCouldNotBeWrittenIsNotSaidToBe(t *testing.T) {
+	a := serve(t)
+	s := joining(t)
+	a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+	s.Kubeconfig = filepath.Join(filepath.Dir(s.Kubeconfig), strings.Repeat("k", 255)) // the name of what it is written to first is longer
+	if written, err := WriteKubeconfig(s, time.Now()); written || err == nil {
+		t.Errorf("%v, %v", written, err)
 	}
 }
 
