@@ -81,13 +81,12 @@ func TestTheKubeconfigIsWrittenForEachBootstrapKubeconfigThatComes(t *testing.T)
 
 // Each would be issued in vain, one every ten seconds.
 func TestNoOtherCertificateIsAskedForWhereTheKubeconfigIsWhatIsMissing(t *testing.T) {
-	const broken = `{"clusters":[{"name":"c","cluster":{"server":"https://a","certificate-authority-data":"bm90aGluZw=="}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`
-	for name, kubeconfig := range map[string]string{"there is none": "", "it cannot be read": "a: [", "its authority is none": strings.Replace(broken, `"cluster":"c"}`, `"cluster":"c","user":"u"}`, 1)} {
+	const broken = `{"clusters":[{"name":"c","cluster":{"server":"https://a","certificate-authority-data":"bm90aGluZw=="}}],"users":[{"name":"u","user":{"client-certificate":"CURRENT","client-key":"CURRENT"}}],"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],"current-context":"x"}`
+	for name, kubeconfig := range map[string]string{"there is none": "", "it cannot be read": "a: [", "its authority is none": broken} {
 		dir := t.TempDir()
 		source := kubeclient.Source{Kubeconfig: dir + "/kubelet.conf", Bootstrap: dir + "/bootstrap.conf", Store: nodecert.Store{Dir: dir, Prefix: nodecert.Client}}
 		if kubeconfig != "" {
-			kubeconfig = strings.TrimSuffix(kubeconfig, "}") + `,"users":[{"name":"u","user":{"client-certificate":"` + source.Store.CurrentPath() + `","client-key":"` + source.Store.CurrentPath() + `"}}]}`
-			if err := os.WriteFile(source.Kubeconfig, []byte(kubeconfig), 0o600); err != nil {
+			if err := os.WriteFile(source.Kubeconfig, []byte(strings.ReplaceAll(kubeconfig, "CURRENT", source.Store.CurrentPath())), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
