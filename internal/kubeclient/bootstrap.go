@@ -30,6 +30,9 @@ func (b *bootstrap) take(r readings, joined bool) (another bool) {
 	case joined || !isAbsent(r.source.Bootstrap, r.bootstrapErr):
 		b.config = nil
 	}
+	if isAbsent(r.source.Bootstrap, r.bootstrapErr) {
+		b.text = nil // the next is another, whatever it holds: somebody joins the node again
+	}
 	return another
 }
 

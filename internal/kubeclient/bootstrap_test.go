@@ -100,6 +100,13 @@ func TestAnotherBootstrapKubeconfigIsToldOnce(t *testing.T) {
 			f.Look() // nothing new
 			a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.third"})
 		},
+		func() { // the same join, once more
+			if err := os.Remove(s.Bootstrap); err != nil {
+				t.Fatal(err)
+			}
+			f.Look()
+			a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.third"})
+		},
 	} {
 		change()
 		f.Look()

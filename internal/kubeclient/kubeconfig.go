@@ -46,7 +46,8 @@ func WriteKubeconfig(s Source, now time.Time) (written bool, err error) {
 			return false, fmt.Errorf("set aside kubeconfig %s, which cannot be used: %w", s.Kubeconfig, err)
 		}
 	}
-	return true, fsatomic.WriteFile(s.Kubeconfig, text, 0o600)
+	err = fsatomic.WriteFile(s.Kubeconfig, text, 0o600)
+	return err == nil, err
 }
 
 // writtenWithin is how long somebody may take to write a kubeconfig, which is empty or
@@ -64,7 +65,8 @@ func isBeingWritten(r readings, now time.Time) bool {
 
 // needsKubeconfig says whether one has to be written: there is none, or it leads to no
 // certificate that is good while the store has one, or it is an earlier one of these, for
-// another apiserver, say.
+// another apiserver, say, whose certificate is not there yet or has ended: the next one
+// comes from where the bootstrap kubeconfig leads.
 func needsKubeconfig(r readings, now time.Time) bool {
 	good := r.stored != nil && !now.After(r.stored.Leaf.NotAfter)
 	switch {
@@ -72,10 +74,22 @@ func needsKubeconfig(r readings, now time.Time) bool {
 		return good || isAbsent(r.source.Kubeconfig, r.kubeconfigErr)
 	case !hasCertificate(r.kubeconfig):
 		return false
-	case r.own != nil:
-		return good && now.After(r.own.Leaf.NotAfter)
 	}
-	return good || r.kubeconfig.CertFile == absolute(r.source.Store.CurrentPath())
+	current := absolute(r.source.Store.CurrentPath())
+	ours := r.kubeconfig.CertFile == current
+	if r.own != nil {
+		return now.After(r.own.Leaf.NotAfter) && (good || ours && isNewer(r.source.Bootstrap, r.source.Kubeconfig))
+	}
+	// One that cannot be read comes back: nodestatus mends it, or takes it away.
+	return good || ours && isAbsent(current, r.ownErr)
+}
+
+// isNewer says whether a file was written after another. A bootstrap kubeconfig that was
+// left from before says nothing about where the apiserver is now.
+func isNewer(file, than string) bool {
+	a, err := os.Stat(file)
+	b, otherErr := os.Stat(than)
+	return err == nil && otherErr == nil && a.ModTime().After(b.ModTime())
 }
 
 // kubeconfigFor is the kubelet's kubeconfig, names and all.

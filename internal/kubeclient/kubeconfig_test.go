@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,71 @@ func TestAKubeconfigThatWaitsForItsCertificateFollowsTheBootstrapKubeconfig(t *t
 	a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
 	if written, err := WriteKubeconfig(s, time.Now()); written || err != nil || server() != b.URL {
 		t.Errorf("of a node that has joined: %v, %v: %s", written, err, server())
+	}
+}
+
+func TestAKubeconfigThatCouldNotBeWrittenIsNotSaidToBe(t *testing.T) {
+	a := serve(t)
+	s := joining(t)
+	a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+	s.Kubeconfig = filepath.Join(filepath.Dir(s.Kubeconfig), strings.Repeat("k", 255)) // the name of what it is written to first is longer
+	if written, err := WriteKubeconfig(s, time.Now()); written || err == nil {
+		t.Errorf("%v, %v", written, err)
+	}
+}
+
+// Its certificate will be of the cluster that the bootstrap kubeconfig leads to.
+func TestAKubeconfigWhoseCertificateHasEndedFollowsABootstrapKubeconfigThatCameLater(t *testing.T) {
+	for name, tc := range map[string]struct {
+		left, age time.Duration
+		written   bool
+	}{
+		"it came later":                          {-time.Hour, -time.Minute, true},
+		"it was left from before":                {-time.Hour, time.Minute, false},
+		"it came later, the certificate is good": {time.Hour, -time.Minute, false},
+	} {
+		a, b := serve(t), serve(t)
+		s := joining(t)
+		a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+		if written, err := WriteKubeconfig(s, time.Now()); !written || err != nil {
+			t.Fatal(written, err)
+		}
+		if err := errors.Join(os.MkdirAll(s.Store.Dir, 0o755), s.Store.Write(made(t, "joined", time.Now().Add(tc.left)), time.Now())); err != nil {
+			t.Fatal(err)
+		}
+		b.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+		at := time.Now().Add(-tc.age)
+		if err := os.Chtimes(s.Bootstrap, at, at); err != nil {
+			t.Fatal(err)
+		}
+		if written, err := WriteKubeconfig(s, time.Now()); written != tc.written || err != nil {
+			t.Errorf("%s: %v, %v", name, written, err)
+		}
+		got, err := clientcmd.LoadFromFile(s.Kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of := got.Clusters["default-cluster"].Server; (of == b.URL) != tc.written {
+			t.Errorf("%s: it leads to %s", name, of)
+		}
+	}
+}
+
+// nodestatus mends it, and the bootstrap kubeconfig may be an old one that was left.
+func TestAKubeconfigWhoseCertificateCannotBeReadJustNowIsNotReplaced(t *testing.T) {
+	old, now := serve(t), serve(t)
+	s := joining(t)
+	old.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+	now.write(t, s.Kubeconfig, api.AuthInfo{ClientCertificate: s.Store.CurrentPath(), ClientKey: s.Store.CurrentPath()})
+	if err := errors.Join(os.MkdirAll(s.Store.Dir, 0o755), os.WriteFile(s.Store.CurrentPath(), []byte("half"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if written, err := WriteKubeconfig(s, time.Now()); written || err != nil {
+		t.Errorf("%v, %v", written, err)
+	}
+	got, err := clientcmd.LoadFromFile(s.Kubeconfig)
+	if err != nil || got.Clusters["c"] == nil || got.Clusters["c"].Server != now.URL {
+		t.Errorf("it is another now: %v, %v", got, err)
 	}
 }
 

@@ -258,18 +258,34 @@ func (s Store) names(wanted func(name string) bool) []string {
 // damaged for ever.
 func (s Store) Mend(good func(*x509.Certificate) bool) (aside string, now *Pair, err error) {
 	current := s.CurrentPath()
-	if damaged, ours := s.target(); ours {
-		if aside, err = fsatomic.SetAside(damaged); err != nil {
-			return "", nil, fmt.Errorf("set %s aside: %w", damaged, err)
-		}
-	}
+	damaged, ours := s.target()
 	var last string
 	for _, file := range s.files() {
+		if own, err := filepath.EvalSymlinks(file); err != nil || ours && own == damaged {
+			continue
+		}
 		if pair, err := readPair(file); err == nil && good(pair.Leaf) && (now == nil || pair.Leaf.NotAfter.After(now.Leaf.NotAfter)) {
 			last, now = file, pair
 		}
 	}
-	if now != nil {
+	// The link leaves the damaged file first: one to nothing counts as no certificate, and
+	// would stay so if this process were killed.
+	info, err := os.Lstat(current)
+	linked := now != nil && err == nil && info.Mode()&fs.ModeSymlink != 0
+	if linked {
+		if err := s.link(last); err != nil {
+			return "", nil, err
+		}
+	}
+	if ours {
+		if aside, err = fsatomic.SetAside(damaged); err != nil {
+			return "", now, fmt.Errorf("set %s aside: %w", damaged, err)
+		}
+	}
+	switch {
+	case linked:
+		return aside, now, nil
+	case now != nil:
 		return aside, now, s.link(last)
 	}
 	if err := os.Remove(current); err != nil && !errors.Is(err, fs.ErrNotExist) {

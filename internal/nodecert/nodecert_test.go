@@ -163,7 +163,13 @@ func TestADamagedFileIsSetAsideAndTheLastGoodOneTakesItsPlace(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 	good := func(leaf *x509.Certificate) bool { return leaf.NotAfter.After(start) }
-	aside, now, err := s.Mend(good)
+	aside, now, err := s.Mend(func(leaf *x509.Certificate) bool {
+		// A process that is killed meanwhile must not leave a link to nothing, which nobody mends.
+		if _, err := os.Stat(s.CurrentPath()); err != nil {
+			t.Errorf("before there is another: %v", err)
+		}
+		return good(leaf)
+	})
 	if err != nil || now == nil || now.Leaf.Subject.CommonName != "good" || !strings.HasPrefix(aside, damaged+".damaged-") {
 		t.Fatalf("set aside as %q, now %v, %v", aside, now, err)
 	}

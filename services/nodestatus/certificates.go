@@ -185,11 +185,8 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 		refused = deps.Credential.Refused
 	}
 	return certificate.New(certificate.ClientConfig(cfg.CertDir, cfg.RotateCertificates), certificate.Deps{
-		Want: func() (*x509.CertificateRequest, string) { return want, "" },
-		Current: func() (*nodecert.Pair, bool) {
-			c := deps.Credential.Credential()
-			return c.Pair, c.Borrowed
-		},
+		Want:    func() (*x509.CertificateRequest, string) { return want, "" },
+		Current: currentClient(deps.Credential, nodecert.Store{Dir: cfg.CertDir, Prefix: nodecert.Client}),
 		Idle: func() bool {
 			c := deps.Credential.Credential()
 			return c.Config != nil && c.Pair == nil // a token, say
@@ -204,6 +201,22 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 		},
 		Send: s.events.Send, Health: deps.Health, Failures: metrics.clientFailures,
 	})
+}
+
+// currentClient is the client certificate of now. With a kubeconfig that cannot be used the
+// apiserver is not asked at all, and the one in the store is as good as any other: each that
+// is asked for with the bootstrap kubeconfig would lie there in the same way.
+func currentClient(credential *kubeclient.Follower, store nodecert.Store) func() (pair *nodecert.Pair, borrowed bool) {
+	return func() (*nodecert.Pair, bool) {
+		c := credential.Credential()
+		if c.Config != nil {
+			return c.Pair, c.Borrowed
+		}
+		if pair, err := store.Read(); err == nil && time.Now().Before(pair.Leaf.NotAfter) {
+			return pair, false
+		}
+		return nil, false
+	}
 }
 
 // clientsFor are those to ask for a client certificate with: the node's own while it is

@@ -79,6 +79,36 @@ func TestTheKubeconfigIsWrittenForEachBootstrapKubeconfigThatComes(t *testing.T)
 	<-done
 }
 
+// Each would be issued in vain, one every ten seconds.
+func TestNoOtherCertificateIsAskedForWhereTheKubeconfigIsWhatIsMissing(t *testing.T) {
+	const broken = `{"clusters":[{"name":"c","cluster":{"server":"https://a","certificate-authority-data":"bm90aGluZw=="}}],"users":[{"name":"u","user":{"client-certificate":"CURRENT","client-key":"CURRENT"}}],"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],"current-context":"x"}`
+	for name, kubeconfig := range map[string]string{"there is none": "", "it cannot be read": "a: [", "its authority is none": broken} {
+		dir := t.TempDir()
+		source := kubeclient.Source{Kubeconfig: dir + "/kubelet.conf", Bootstrap: dir + "/bootstrap.conf", Store: nodecert.Store{Dir: dir, Prefix: nodecert.Client}}
+		if kubeconfig != "" {
+			if err := os.WriteFile(source.Kubeconfig, []byte(strings.ReplaceAll(kubeconfig, "CURRENT", source.Store.CurrentPath())), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		current := currentClient(kubeclient.Follow(source, logr.Discard()), source.Store)
+		if pair, _ := current(); pair != nil {
+			t.Errorf("%s: there is none yet: %v", name, pair.Leaf.Subject)
+		}
+		for _, left := range []time.Duration{time.Hour, -time.Hour} {
+			issued, err := nodecert.Parse(selfsigned.PEM(t, &x509.Certificate{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(left)}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := source.Store.Write(issued, time.Now().Add(left)); err != nil {
+				t.Fatal(err)
+			}
+			if pair, borrowed := current(); (pair != nil) != (left > 0) || borrowed {
+				t.Errorf("%s, and the certificate ends in %s: %v, %v", name, left, pair != nil, borrowed)
+			}
+		}
+	}
+}
+
 func TestADamagedCertificateIsNoticedByWhoeverLooksHowLongItIsGood(t *testing.T) {
 	store, asked := nodecert.Store{Dir: t.TempDir(), Prefix: nodecert.Client}, 0
 	end := time.Now().Add(time.Hour)

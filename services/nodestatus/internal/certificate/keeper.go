@@ -304,10 +304,14 @@ func (k *Keeper) isRefused() bool {
 	return k.deps.Refused != nil && k.deps.Refused() && time.Since(k.replaced).Abs() > patientTo
 }
 
-// put writes a certificate until it is written: another would not be given sooner.
+// put writes a certificate until it is written: another would not be given sooner. With
+// something else to ask with it is asked for again, which finds this one where it was made.
 func (k *Keeper) put(ctx context.Context, pair, old *nodecert.Pair) error {
 	retry := newRetry()
 	for {
+		if k.anew.Load() {
+			return errChanged
+		}
 		err := k.cfg.Store.Write(pair, time.Now())
 		if err == nil {
 			break

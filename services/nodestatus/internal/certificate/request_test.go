@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,46 @@ func TestARequestThatWaitsIsMadeAtTheApiserverOfTheNewBootstrapKubeconfig(t *tes
 		w.keeper.Anew()
 		if w.now() == nil {
 			t.Errorf("it waits for %q at the apiserver of before", w.waits())
+		}
+	})
+}
+
+// The kubeconfig is that cluster's by then, which does not know the certificate.
+func TestACertificateThatCouldNotBeWrittenYetIsNotOfUseToWhoJoinsAnotherCluster(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		first := w.api
+		w.clients = func(w *world) []Client {
+			return []Client{{Name: "the bootstrap kubeconfig", New: func() (kubernetes.Interface, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.api.Client(), nil
+			}}}
+		}
+		w.signer.exchange = func(signed []byte) []byte {
+			if err := os.Rename(w.store.Dir, w.store.Dir+".away"); err != nil {
+				t.Error(err)
+			}
+			return signed
+		}
+		w.start()
+		time.Sleep(time.Minute)
+		w.wantWaits("cannot be written", "it is kept")
+		asked := false
+		other := fakeapiserver.New(fakeapiserver.Config{Seed: 2, SignCSR: func(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+			w.signer.mu.Lock()
+			asked, w.signer.exchange = true, nil
+			w.signer.mu.Unlock()
+			return w.signer.sign(r.Spec.Request)
+		}})
+		defer first.Close()
+		w.set(func() { w.api = other })
+		w.keeper.Anew()
+		if err := os.Rename(w.store.Dir+".away", w.store.Dir); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if w.now() == nil || !asked {
+			t.Errorf("the other cluster was asked: %v; waits for %q", asked, w.waits())
 		}
 	})
 }
