@@ -2,10 +2,19 @@ package kubeletconfig
 
 import (
 	"fmt"
+	"regexp"
 
 	"github.com/go-logr/logr"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
+
+// mostOver bounds a document over the files, in bytes: real ones have a few kB, and what
+// is held while one is read may be a thousand times as much.
+const mostOver = 64 << 10
+
+// yamlAnchor is what every anchor in YAML has, and without one nothing is repeated: some
+// kB that repeat others are gigabytes as JSON. A comment may have it too (R&D).
+var yamlAnchor = regexp.MustCompile(`&[0-9A-Za-z_-]`)
 
 // Over is a document that lies over the files and under the flags, of somebody who is not
 // this node's operator.
@@ -36,8 +45,11 @@ func (l *Loaded) OverSum() string { return l.overSum }
 
 // layOver puts the document over what the files say.
 func (r *reading) layOver(config *kubeletv1beta1.KubeletConfiguration) (*kubeletv1beta1.KubeletConfiguration, error) {
-	if len(r.over.Document) > maxFileBytes {
-		return nil, fmt.Errorf("%s has %d bytes, more than the %d that a configuration may have", r.over.Name, len(r.over.Document), maxFileBytes)
+	if n := len(r.over.Document); n > mostOver {
+		return nil, fmt.Errorf("%s has %d bytes, more than the %d that a configuration may have", r.over.Name, n, mostOver)
+	}
+	if anchor := yamlAnchor.Find(r.over.Document); anchor != nil {
+		return nil, fmt.Errorf("%s has an anchor (%s…), with which YAML repeats what stands elsewhere: write it out, and leave a space behind each other &", r.over.Name, anchor)
 	}
 	merged, err := mergeDocument(config, r.over.Name, r.over.Name, r.over.Document, r)
 	if err != nil {

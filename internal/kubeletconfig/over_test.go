@@ -1,6 +1,7 @@
 package kubeletconfig
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -55,5 +56,22 @@ func TestWhatIsWrongWithADocumentNamesIt(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), "ConfigMap ns/c: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestADocumentThatGrowsWhileItIsReadIsRefused: whoever writes it would else end the
+// owner of the configuration at each of its starts, for it is kept.
+func TestADocumentThatGrowsWhileItIsReadIsRefused(t *testing.T) {
+	repeated := header + "a: &a1 " + strings.Repeat("x", 30<<10) + "\nb: [" + strings.Repeat("*a1,", 1000) + "]\n"
+	flat := header + "a: [" + strings.Repeat("0,", mostOver/2) + "]\n"
+	for text, want := range map[string]string{repeated: "an anchor (&a", flat: fmt.Sprintf("more than the %d", mostOver)} {
+		_, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(text)})
+		if err == nil || !strings.HasPrefix(err.Error(), "ConfigMap ns/c") || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %.200v", want, err)
+		}
+	}
+	ampersands := header + "clusterDomain: a # this & that\n"
+	if _, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(ampersands)}); err != nil {
+		t.Error(err)
 	}
 }
