@@ -90,6 +90,7 @@ type Source struct {
 	previous *Document // the last known good one before
 	known    bool      // a configuration of this node was good, with good over it
 	left     liveconf.State
+	leftOf   *Document // what left is about
 }
 
 var _ liveconf.Over = (*Source)(nil)
@@ -139,19 +140,19 @@ func (s *Source) Load() (*kubeletconfig.Loaded, error) {
 	assigned, good, known := s.assigned, s.good, s.known
 	s.mu.Unlock()
 	if assigned == nil || !known { // a node is one of its own first
-		s.leave(liveconf.State{})
+		s.leave(nil, liveconf.State{})
 		return base, nil
 	}
 	why, file := s.store.bad(assigned)
 	if why != "" {
-		s.leave(liveconf.State{Phase: liveconf.WentBack, Of: assigned.String(), Error: why, File: file})
+		s.leave(assigned, liveconf.State{Phase: liveconf.WentBack, Of: assigned.String(), Error: why, File: file})
 	} else {
 		loaded, err := s.over(base, assigned)
 		if err == nil {
-			s.leave(liveconf.State{})
+			s.leave(nil, liveconf.State{})
 			return loaded, nil
 		}
-		s.leave(liveconf.State{Phase: liveconf.Refused, Of: assigned.String(), Error: err.Error()})
+		s.leave(assigned, liveconf.State{Phase: liveconf.Refused, Of: assigned.String(), Error: err.Error()})
 	}
 	if good != nil && *good != *assigned {
 		if loaded, err := s.over(base, good); err == nil {
@@ -179,10 +180,10 @@ func (s *Source) over(base *kubeletconfig.Loaded, d *Document) (*kubeletconfig.L
 	return loaded, nil
 }
 
-func (s *Source) leave(state liveconf.State) {
+func (s *Source) leave(of *Document, state liveconf.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left = state
+	s.left, s.leftOf = state, of
 }
 
 // LeftOut implements liveconf.Over.
@@ -295,7 +296,7 @@ func (s *Source) View() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := View{Assigned: s.assigned.Version(), Active: s.active.Version(), LastKnownGood: s.good.Version()}
-	if s.left.Phase != "" {
+	if s.left.Phase != "" && s.leftOf == s.assigned { // else that one was not looked at yet
 		v.Error = s.left.Error
 	}
 	return v

@@ -105,6 +105,26 @@ func TestWhatIsAssignedGoesOverTheFilesAndStaysOverRestarts(t *testing.T) {
 	}
 }
 
+// TestAnErrorIsNotShownBesideADocumentThatItIsNotAbout: who rolls a mend out would take it
+// for the mend's.
+func TestAnErrorIsNotShownBesideADocumentThatItIsNotAbout(t *testing.T) {
+	n := newNode(t)
+	s := n.wellRun()
+	s.Assign(doc("1", "readOnlyPort: 10255\n"))
+	n.load(s, 10, liveconf.Refused, "readOnlyPort")
+	if v := s.View(); v.Assigned != "ns/c@1" || v.Error == "" {
+		t.Errorf("refused: %+v", v)
+	}
+	s.Assign(doc("2", "maxPods: 20\n"))
+	if v := s.View(); v.Assigned != "ns/c@2" || v.Error != "" {
+		t.Errorf("not looked at yet: %+v", v)
+	}
+	s.Assign(nil)
+	if v := s.View(); v.Error != "" {
+		t.Errorf("taken away: %+v", v)
+	}
+}
+
 func TestABadOneIsLeftOutAndTheOneBeforeComesBack(t *testing.T) {
 	n := newNode(t)
 	s := n.wellRun()
