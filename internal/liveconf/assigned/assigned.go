@@ -8,9 +8,13 @@ package assigned
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -39,6 +43,27 @@ func (d *Document) Version() string {
 		return ""
 	}
 	return d.Namespace + "/" + d.Name + "@" + d.ResourceVersion
+}
+
+// mostOfAName bounds what a document is called, in bytes: a ConfigMap's names have no more.
+const mostOfAName = 253
+
+// CheckNames says what of the names can be none of a ConfigMap: they are shown to people,
+// and repeated for each field that the document sets. Nil has none.
+func (d *Document) CheckNames() error {
+	if d == nil {
+		return nil
+	}
+	wrong := slices.Concat(validation.IsDNS1123Label(d.Namespace), validation.IsDNS1123Subdomain(d.Name), validation.IsConfigMapKey(d.Key))
+	for _, id := range []string{d.UID, d.ResourceVersion} {
+		if len(id) > mostOfAName || strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+			wrong = append(wrong, "a UID and a resourceVersion are short and can be shown")
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return fmt.Errorf("what is assigned is called as no ConfigMap can be: %s", strings.Join(wrong, "; "))
 }
 
 // over is nil for nil.

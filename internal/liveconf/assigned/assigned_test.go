@@ -125,6 +125,22 @@ func TestAnErrorIsNotShownBesideADocumentThatItIsNotAbout(t *testing.T) {
 	}
 }
 
+func TestADocumentIsCalledAsAConfigMapCanBe(t *testing.T) {
+	if err := doc("12", "").CheckNames(); err != nil || (*Document)(nil).CheckNames() != nil {
+		t.Error(err)
+	}
+	long := strings.Repeat("x", mostOfAName+1)
+	for name, change := range map[string]func(*Document){
+		"none": func(d *Document) { *d = Document{} }, "namespace": func(d *Document) { d.Namespace = long }, "name": func(d *Document) { d.Name = "a\nb" },
+		"key": func(d *Document) { d.Key = long }, "uid": func(d *Document) { d.UID = long }, "version": func(d *Document) { d.ResourceVersion = "1\x1b[2J" },
+	} {
+		d := doc("12", "")
+		if change(d); d.CheckNames() == nil {
+			t.Error(name)
+		}
+	}
+}
+
 func TestABadOneIsLeftOutAndTheOneBeforeComesBack(t *testing.T) {
 	n := newNode(t)
 	s := n.wellRun()
