@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestADocumentLiesOverTheFilesAndUnderTheFlags(t *testing.T) {
@@ -73,5 +74,35 @@ func TestADocumentThatGrowsWhileItIsReadIsRefused(t *testing.T) {
 	ampersands := header + "clusterDomain: a # this & that\n"
 	if _, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(ampersands)}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAQuantityThatTakesTheMachineToReadIsRefused: Kubernetes' parser makes a number of as
+// many digits as the exponent says.
+func TestAQuantityThatTakesTheMachineToReadIsRefused(t *testing.T) {
+	for _, text := range []string{
+		"containerLogMaxSize: '1e-20000000'", "evictionHard: {memory.available: '12345678901234567890123E+9999'}", "logging: {options: {json: {infoBufferSize: \"1\\x65-20000000\"}}}",
+		"reservedMemory: [{numaNode: 0, limits: {memory: '.1e-20000000'}}]",
+	} {
+		began := time.Now()
+		_, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(header + text)})
+		if err == nil || !strings.Contains(err.Error(), "exponent") || time.Since(began) > time.Second {
+			t.Errorf("%s: %v, after %v", text, err, time.Since(began))
+		}
+	}
+	for _, text := range []string{"containerLogMaxSize: '1e7'", "clusterDomain: node1234"} {
+		if _, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(header + text)}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestProcessorsThatNoMachineHasAreRefusedUncounted(t *testing.T) {
+	for _, text := range []string{"0-20000000", strings.Repeat("0-9999,", 2000) + "1", "1,99999"} {
+		began := time.Now()
+		_, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(header + "reservedSystemCPUs: '" + text + "'\n")})
+		if err == nil || !strings.Contains(err.Error(), "a list of processors") || time.Since(began) > time.Second {
+			t.Errorf("%.20s: %.200v, after %v", text, err, time.Since(began))
+		}
 	}
 }
