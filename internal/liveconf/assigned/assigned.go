@@ -177,7 +177,7 @@ func (s *Source) Load() (*kubeletconfig.Loaded, error) {
 			s.leave(nil, liveconf.State{})
 			return loaded, nil
 		}
-		s.leave(assigned, liveconf.State{Phase: liveconf.Refused, Of: assigned.String(), Error: err.Error()})
+		s.leave(assigned, liveconf.State{Phase: liveconf.Refused, Of: assigned.String(), Error: cut(err.Error())})
 	}
 	if good != nil && *good != *assigned {
 		if loaded, err := s.over(base, good); err == nil {
@@ -203,6 +203,16 @@ func (s *Source) over(base *kubeletconfig.Loaded, d *Document) (*kubeletconfig.L
 		return nil, fmt.Errorf("%s: %w", d.Version(), err)
 	}
 	return loaded, nil
+}
+
+// longestError bounds what is said of a document, in bytes: it may have thousands of faults.
+const longestError = 16 << 10
+
+func cut(text string) string {
+	if len(text) <= longestError {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestError], "") + " …"
 }
 
 func (s *Source) leave(of *Document, state liveconf.State) {

@@ -2,10 +2,12 @@ package assigned
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -122,6 +124,22 @@ func TestAnErrorIsNotShownBesideADocumentThatItIsNotAbout(t *testing.T) {
 	s.Assign(nil)
 	if v := s.View(); v.Error != "" {
 		t.Errorf("taken away: %+v", v)
+	}
+}
+
+// TestWhatIsWrongWithADocumentIsSaidInKilobytes: it is written into a file for nodestatus,
+// in memory, and people read it.
+func TestWhatIsWrongWithADocumentIsSaidInKilobytes(t *testing.T) {
+	n := newNode(t)
+	s := n.wellRun()
+	text := strings.Builder{}
+	for i := range 5000 {
+		fmt.Fprintf(&text, "  s%d: é\n", i)
+	}
+	s.Assign(doc("1", "evictionHard:\n"+text.String()))
+	n.load(s, 10, liveconf.Refused, "evictionHard")
+	if v := s.View(); len(v.Error) > 20<<10 || !utf8.ValidString(v.Error) || v.Error != s.LeftOut().Error {
+		t.Errorf("%d bytes are said", len(v.Error))
 	}
 }
 
