@@ -296,6 +296,7 @@ func (s *Source) Bad(bad, instead *kubeletconfig.Loaded, why, file string) bool 
 		return false // it was taken away, and its absence is bad: the files are what is left
 	}
 	defer s.changed()
+	s.leave(d, liveconf.State{Phase: liveconf.WentBack, Of: d.String(), Error: why, File: file})
 	if already, _ := s.store.bad(d); already == "" {
 		if err := s.store.setBad(d, why, file); err != nil {
 			s.cfg.Log.Error(err, "That a configuration of the cluster was bad could not be written down; a start of polylet tries it again")
