@@ -74,12 +74,21 @@ func (l *live) followCluster(ctx context.Context) {
 			return watch.Header{Epoch: f.GetEpoch(), Revision: f.GetRevision(), Snapshot: f.GetSnapshot()}
 		},
 		Handle: func(_ context.Context, f *nodestatusv1.WatchAssignedConfigurationResponse) error {
-			if l.cluster.Assign(documentOf(f.GetAssigned())) {
-				l.controller.Changed()
-			}
-			return nil
+			return l.take(f.GetAssigned())
 		},
 	})
+}
+
+// take takes in what nodestatus says, which may have been taken over.
+func (l *live) take(a *nodestatusv1.AssignedConfiguration) error {
+	next := documentOf(a)
+	if err := next.CheckNames(); err != nil {
+		return err
+	}
+	if l.cluster.Assign(next) {
+		l.controller.Changed()
+	}
+	return nil
 }
 
 func documentOf(a *nodestatusv1.AssignedConfiguration) *assigned.Document {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"k8s.io/klog/v2"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/liveconf/assigned"
 	"github.com/polylet/polylet/services/nodestatus"
 )
 
@@ -86,6 +89,21 @@ func TestTheOwnerTakesWhatNodestatusSaysAndTellsWhatBecameOfIt(t *testing.T) {
 	again, err := (&nodeRun{loaded: loaded, log: klog.Background()}).chooseConfiguration(loaded, nil, false)
 	if err != nil || again.node.handed.Load().loaded.Config.MaxPods != 11 || again.controller == nil {
 		t.Errorf("a start before nodestatus says anything: %v", err)
+	}
+}
+
+// TestATakenOverNodestatusCannotNameADocumentAsItLikes: its name is repeated for each field
+// that it sets, in what this process writes and sends.
+func TestATakenOverNodestatusCannotNameADocumentAsItLikes(t *testing.T) {
+	l := &live{cluster: assigned.Open(assigned.Config{Dir: t.TempDir(), Node: "n1"}), controller: liveconf.New(liveconf.Config{})}
+	if err := l.take(&nodestatusv1.AssignedConfiguration{Namespace: "ns", Name: strings.Repeat("c", 1<<20), Key: "kubelet"}); err == nil || len(err.Error()) > 10<<10 || l.cluster.View().Assigned != "" {
+		t.Errorf("a name of 1 MiB: %.200v", err)
+	}
+	if err := l.take(&nodestatusv1.AssignedConfiguration{Namespace: "ns", Name: "c", Key: "kubelet", ResourceVersion: "4"}); err != nil || l.cluster.View().Assigned != "ns/c@4" {
+		t.Errorf("as it is called: %v", err)
+	}
+	if err := l.take(nil); err != nil || l.cluster.View().Assigned != "" {
+		t.Errorf("none: %v", err)
 	}
 }
 

@@ -1,8 +1,10 @@
 package kubeletconfig
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestADocumentLiesOverTheFilesAndUnderTheFlags(t *testing.T) {
@@ -54,6 +56,53 @@ func TestWhatIsWrongWithADocumentNamesIt(t *testing.T) {
 		_, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(text)})
 		if err == nil || !strings.HasPrefix(err.Error(), "ConfigMap ns/c: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestADocumentThatGrowsWhileItIsReadIsRefused: whoever writes it would else end the
+// owner of the configuration at each of its starts, for it is kept.
+func TestADocumentThatGrowsWhileItIsReadIsRefused(t *testing.T) {
+	repeated := header + "a: &a1 " + strings.Repeat("x", 30<<10) + "\nb: [" + strings.Repeat("*a1,", 1000) + "]\n"
+	flat := header + "a: [" + strings.Repeat("0,", mostOver/2) + "]\n"
+	for text, want := range map[string]string{repeated: "an anchor (&a", flat: fmt.Sprintf("more than the %d", mostOver)} {
+		_, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(text)})
+		if err == nil || !strings.HasPrefix(err.Error(), "ConfigMap ns/c") || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %.200v", want, err)
+		}
+	}
+	ampersands := header + "clusterDomain: a # this & that\n"
+	if _, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(ampersands)}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAQuantityThatTakesTheMachineToReadIsRefused: Kubernetes' parser makes a number of as
+// many digits as the exponent says.
+func TestAQuantityThatTakesTheMachineToReadIsRefused(t *testing.T) {
+	for _, text := range []string{
+		"containerLogMaxSize: '1e-20000000'", "evictionHard: {memory.available: '12345678901234567890123E+9999'}", "logging: {options: {json: {infoBufferSize: \"1\\x65-20000000\"}}}",
+		"reservedMemory: [{numaNode: 0, limits: {memory: '.1e-20000000'}}]",
+	} {
+		began := time.Now()
+		_, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(header + text)})
+		if err == nil || !strings.Contains(err.Error(), "exponent") || time.Since(began) > time.Second {
+			t.Errorf("%s: %v, after %v", text, err, time.Since(began))
+		}
+	}
+	for _, text := range []string{"containerLogMaxSize: '1e7'", "clusterDomain: node1234"} {
+		if _, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(header + text)}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestProcessorsThatNoMachineHasAreRefusedUncounted(t *testing.T) {
+	for _, text := range []string{"0-20000000", strings.Repeat("0-9999,", 2000) + "1", "1,99999"} {
+		began := time.Now()
+		_, err := LoadOver([]string{"--hostname-override=n"}, &Over{Name: "ConfigMap ns/c", Document: []byte(header + "reservedSystemCPUs: '" + text + "'\n")})
+		if err == nil || !strings.Contains(err.Error(), "a list of processors") || time.Since(began) > time.Second {
+			t.Errorf("%.20s: %.200v, after %v", text, err, time.Since(began))
 		}
 	}
 }

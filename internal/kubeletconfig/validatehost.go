@@ -1,7 +1,9 @@
 package kubeletconfig
 
 import (
+	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -29,11 +31,21 @@ func thisHost() host {
 	return out
 }
 
+// What a list of processors is not: each one in it is counted, and some bytes would say
+// billions.
+const mostOfProcessors = 4 << 10
+
+var noProcessor = regexp.MustCompile(`[0-9]{5}`)
+
 // validateHost checks what depends on the machine.
 func validateHost(p *problems, c *kubeletv1beta1.KubeletConfiguration, h host) {
 	p.add(h.unified || *c.SingleProcessOOMKill, "singleProcessOOMKill", *c.SingleProcessOOMKill, "it must not be explicitly set to false when using cgroup v1: remove it")
 	p.add(h.unified || c.MemorySwap.SwapBehavior != "LimitedSwap", "memorySwap.swapBehavior", c.MemorySwap.SwapBehavior, "LimitedSwap is only supported with cgroup v2: set NoSwap")
 	if c.ReservedSystemCPUs == "" {
+		return
+	}
+	if len(c.ReservedSystemCPUs) > mostOfProcessors || noProcessor.MatchString(c.ReservedSystemCPUs) {
+		p.add(false, "reservedSystemCPUs", fmt.Sprintf("%.40s", c.ReservedSystemCPUs), "a list of processors, e.g. 0-1,4, of which no machine has 10000")
 		return
 	}
 	reserved, err := cpuset.Parse(c.ReservedSystemCPUs)

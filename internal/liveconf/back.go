@@ -38,7 +38,9 @@ func (c *Controller) goBack(ctx context.Context, why error) {
 		return
 	}
 	restart := c.running(configslice.OwnersOf(configslice.Difference(bad.Fields(), good.Fields())))
-	c.wasOvers(bad, good, text, file)
+	if c.wasOvers(bad, good, text, file) {
+		c.state.Of = c.cfg.Over.LeftOut().Of
+	}
 	c.move(ctx, good, slices.DeleteFunc(restart, func(s string) bool { return !slices.Contains(trial.restarted, s) }), WentBack)
 }
 

@@ -7,8 +7,9 @@ import "github.com/polylet/polylet/internal/kubeletconfig"
 // whoever writes it cannot keep the files from being used. It hears what has become of
 // what Load gave. Calls come from one goroutine; each may come again.
 type Over interface {
-	// LeftOut is why what it says now is not in what Load gave last, as a Phase (Refused or
-	// WentBack) with Of, Error and File; no Phase: it is in it.
+	// LeftOut is why what it says now is not in what Load gave last, or since Bad will not be
+	// in what it gives next, as a Phase (Refused or WentBack) with Of, Error and File; no
+	// Phase: it is in it.
 	LeftOut() State
 	// Good says that a configuration is the last known good one. True: Load gives something
 	// else from now on.
@@ -44,7 +45,7 @@ func (c *Controller) settled(said *kubeletconfig.Loaded) {
 		left = c.cfg.Over.LeftOut()
 	}
 	switch {
-	case left.Phase != "" && (left.Phase != c.state.Phase || left.Error != c.state.Error):
+	case left.Phase != "" && (left.Phase != c.state.Phase || left.Of != c.state.Of || left.Error != c.state.Error):
 		c.cfg.Log.Info("What lies over the files is left out", "generation", c.generation, "reason", left.Error, "file", left.File)
 		c.say(left)
 	case left.Phase != "":

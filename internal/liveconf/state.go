@@ -1,6 +1,7 @@
 package liveconf
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ func (s State) Text() string {
 	case Trying:
 		return fmt.Sprintf("generation %d is tried: %s", s.Generation, strings.Join(configslice.Texts(s.Changes), ", "))
 	case WentBack:
-		return fmt.Sprintf("went back to the last known good configuration (generation %d): %s; the bad one is kept as %s: correct the file, or polylet config retry", s.Generation, s.Error, s.File)
+		return fmt.Sprintf("went back to the last known good configuration (generation %d): %s; the bad one is kept as %s: correct %s, or polylet config retry", s.Generation, s.Error, s.File, cmp.Or(s.Of, "the file"))
 	case Refused:
 		if s.Of != "" {
 			return fmt.Sprintf("what %s says is not taken, generation %d goes on without it: %s", s.Of, s.Generation, s.Error)

@@ -8,9 +8,13 @@ package assigned
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -39,6 +43,27 @@ func (d *Document) Version() string {
 		return ""
 	}
 	return d.Namespace + "/" + d.Name + "@" + d.ResourceVersion
+}
+
+// mostOfAName bounds what a document is called, in bytes: a ConfigMap's names have no more.
+const mostOfAName = 253
+
+// CheckNames says what of the names can be none of a ConfigMap: they are shown to people,
+// and repeated for each field that the document sets. Nil has none.
+func (d *Document) CheckNames() error {
+	if d == nil {
+		return nil
+	}
+	wrong := slices.Concat(validation.IsDNS1123Label(d.Namespace), validation.IsDNS1123Subdomain(d.Name), validation.IsConfigMapKey(d.Key))
+	for _, id := range []string{d.UID, d.ResourceVersion} {
+		if len(id) > mostOfAName || strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+			wrong = append(wrong, "a UID and a resourceVersion are short and can be shown")
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return fmt.Errorf("what is assigned is called as no ConfigMap can be: %s", strings.Join(wrong, "; "))
 }
 
 // over is nil for nil.
@@ -90,6 +115,7 @@ type Source struct {
 	previous *Document // the last known good one before
 	known    bool      // a configuration of this node was good, with good over it
 	left     liveconf.State
+	leftOf   *Document // what left is about
 }
 
 var _ liveconf.Over = (*Source)(nil)
@@ -139,19 +165,19 @@ func (s *Source) Load() (*kubeletconfig.Loaded, error) {
 	assigned, good, known := s.assigned, s.good, s.known
 	s.mu.Unlock()
 	if assigned == nil || !known { // a node is one of its own first
-		s.leave(liveconf.State{})
+		s.leave(nil, liveconf.State{})
 		return base, nil
 	}
 	why, file := s.store.bad(assigned)
 	if why != "" {
-		s.leave(liveconf.State{Phase: liveconf.WentBack, Of: assigned.String(), Error: why, File: file})
+		s.leave(assigned, liveconf.State{Phase: liveconf.WentBack, Of: assigned.String(), Error: why, File: file})
 	} else {
 		loaded, err := s.over(base, assigned)
 		if err == nil {
-			s.leave(liveconf.State{})
+			s.leave(nil, liveconf.State{})
 			return loaded, nil
 		}
-		s.leave(liveconf.State{Phase: liveconf.Refused, Of: assigned.String(), Error: err.Error()})
+		s.leave(assigned, liveconf.State{Phase: liveconf.Refused, Of: assigned.String(), Error: cut(err.Error())})
 	}
 	if good != nil && *good != *assigned {
 		if loaded, err := s.over(base, good); err == nil {
@@ -179,10 +205,20 @@ func (s *Source) over(base *kubeletconfig.Loaded, d *Document) (*kubeletconfig.L
 	return loaded, nil
 }
 
-func (s *Source) leave(state liveconf.State) {
+// longestError bounds what is said of a document, in bytes: it may have thousands of faults.
+const longestError = 16 << 10
+
+func cut(text string) string {
+	if len(text) <= longestError {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestError], "") + " …"
+}
+
+func (s *Source) leave(of *Document, state liveconf.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left = state
+	s.left, s.leftOf = state, of
 }
 
 // LeftOut implements liveconf.Over.
@@ -260,6 +296,7 @@ func (s *Source) Bad(bad, instead *kubeletconfig.Loaded, why, file string) bool 
 		return false // it was taken away, and its absence is bad: the files are what is left
 	}
 	defer s.changed()
+	s.leave(d, liveconf.State{Phase: liveconf.WentBack, Of: d.String(), Error: why, File: file})
 	if already, _ := s.store.bad(d); already == "" {
 		if err := s.store.setBad(d, why, file); err != nil {
 			s.cfg.Log.Error(err, "That a configuration of the cluster was bad could not be written down; a start of polylet tries it again")
@@ -295,7 +332,7 @@ func (s *Source) View() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := View{Assigned: s.assigned.Version(), Active: s.active.Version(), LastKnownGood: s.good.Version()}
-	if s.left.Phase != "" {
+	if s.left.Phase != "" && s.leftOf == s.assigned { // else that one was not looked at yet
 		v.Error = s.left.Error
 	}
 	return v

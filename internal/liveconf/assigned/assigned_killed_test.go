@@ -172,7 +172,7 @@ func TestWhereverTheOwnerIsKilledTheSameConfigurationRunsInTheEnd(t *testing.T) 
 			o.assign(doc("2", "maxPods: 30\n"))
 			after(5 * time.Minute)
 			last := o.states[len(o.states)-1]
-			if l := o.put; l.Config.MaxPods != 20 || last.Phase != liveconf.WentBack || !strings.Contains(last.Error, "maxPods: 20 → 30") {
+			if l := o.put; l.Config.MaxPods != 20 || last.Phase != liveconf.WentBack || last.Of != "ConfigMap ns/c" || !strings.Contains(last.Text(), "correct ConfigMap ns/c, or") || !strings.Contains(last.Error, "maxPods: 20 → 30") {
 				t.Errorf("killed at step %d: %d pods, %+v", killAt, l.Config.MaxPods, last)
 			}
 			if v := o.source.View(); v.Assigned != "ns/c@2" || v.Active != "ns/c@1" || v.LastKnownGood != "ns/c@1" || v.Error == "" {

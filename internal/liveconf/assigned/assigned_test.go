@@ -2,10 +2,12 @@ package assigned
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -102,6 +104,58 @@ func TestWhatIsAssignedGoesOverTheFilesAndStaysOverRestarts(t *testing.T) {
 	n.load(s, 10, "")
 	if v := s.View(); v != (View{}) {
 		t.Errorf("taken away: %+v", v)
+	}
+}
+
+// TestAnErrorIsNotShownBesideADocumentThatItIsNotAbout: who rolls a mend out would take it
+// for the mend's.
+func TestAnErrorIsNotShownBesideADocumentThatItIsNotAbout(t *testing.T) {
+	n := newNode(t)
+	s := n.wellRun()
+	s.Assign(doc("1", "readOnlyPort: 10255\n"))
+	n.load(s, 10, liveconf.Refused, "readOnlyPort")
+	if v := s.View(); v.Assigned != "ns/c@1" || v.Error == "" {
+		t.Errorf("refused: %+v", v)
+	}
+	s.Assign(doc("2", "maxPods: 20\n"))
+	if v := s.View(); v.Assigned != "ns/c@2" || v.Error != "" {
+		t.Errorf("not looked at yet: %+v", v)
+	}
+	s.Assign(nil)
+	if v := s.View(); v.Error != "" {
+		t.Errorf("taken away: %+v", v)
+	}
+}
+
+// TestWhatIsWrongWithADocumentIsSaidInKilobytes: it is written into a file for nodestatus,
+// in memory, and people read it.
+func TestWhatIsWrongWithADocumentIsSaidInKilobytes(t *testing.T) {
+	n := newNode(t)
+	s := n.wellRun()
+	text := strings.Builder{}
+	for i := range 5000 {
+		fmt.Fprintf(&text, "  s%d: é\n", i)
+	}
+	s.Assign(doc("1", "evictionHard:\n"+text.String()))
+	n.load(s, 10, liveconf.Refused, "evictionHard")
+	if v := s.View(); len(v.Error) > 20<<10 || !utf8.ValidString(v.Error) || v.Error != s.LeftOut().Error {
+		t.Errorf("%d bytes are said", len(v.Error))
+	}
+}
+
+func TestADocumentIsCalledAsAConfigMapCanBe(t *testing.T) {
+	if err := doc("12", "").CheckNames(); err != nil || (*Document)(nil).CheckNames() != nil {
+		t.Error(err)
+	}
+	long := strings.Repeat("x", mostOfAName+1)
+	for name, change := range map[string]func(*Document){
+		"none": func(d *Document) { *d = Document{} }, "namespace": func(d *Document) { d.Namespace = long }, "name": func(d *Document) { d.Name = "a\nb" },
+		"key": func(d *Document) { d.Key = long }, "uid": func(d *Document) { d.UID = long }, "version": func(d *Document) { d.ResourceVersion = "1\x1b[2J" },
+	} {
+		d := doc("12", "")
+		if change(d); d.CheckNames() == nil {
+			t.Error(name)
+		}
 	}
 }
 
