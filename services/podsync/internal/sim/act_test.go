@@ -217,6 +217,9 @@ func (w *world) converge(what string) bool {
 	began := time.Now()
 	for {
 		time.Sleep(5 * time.Second)
+		if s := w.sabotage; s != nil && s.look != nil {
+			s.look(w)
+		}
 		wrong := w.wrong()
 		if wrong == "" {
 			w.tell("CONVERGED", "after", time.Since(began).String())

@@ -31,6 +31,8 @@ type sabotage struct {
 	csi func(w *world, method string, req any, do func() error) error
 	// unmount says whether a mount is really ended.
 	unmount func(target string) bool
+	// look is done each time before it is judged whether everything is as it was asked for.
+	look func(w *world)
 }
 
 func TestEveryBrokenPromiseIsFound(t *testing.T) {
