@@ -67,8 +67,14 @@ func (s *Set) askServer(ctx context.Context, uid types.UID) (done func(), err er
 }
 
 // mountNFS mounts a directory of a server unless it is mounted. Where that fails nothing
-// stays.
+// stays. Two volumes of a pod may be of one claim, which is mounted once: it would else be
+// mounted twice, one above the other, or be ended by the one that fails.
 func (s *Set) mountNFS(ctx context.Context, uid types.UID, source *v1.NFSVolumeSource, dir string, options []string) error {
+	end, err := s.handles.TakeWithin(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer end()
 	mounted, err := s.deps.Mounter.Mounted(dir)
 	if err != nil || mounted {
 		return err

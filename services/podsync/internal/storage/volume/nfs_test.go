@@ -145,6 +145,36 @@ func TestAnNFSServerThatDoesNotAnswerHoldsUpItsVolumesOnly(t *testing.T) {
 	})
 }
 
+// slow is a Mounter whose servers take a second.
+type slow struct {
+	*mount.Fake
+	asked *atomic.Int32 // how often
+}
+
+func (s slow) Remote(ctx context.Context, source, target, filesystem string, options []string) error {
+	s.asked.Add(1)
+	time.Sleep(time.Second)
+	return s.Fake.Remote(ctx, source, target, filesystem, options)
+}
+
+// TestTwoVolumesOfOneNFSClaimAreMountedOnce: they lie in one place.
+func TestTwoVolumesOfOneNFSClaimAreMountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		servers := slow{f.mounts, new(atomic.Int32)}
+		f.set.deps.Mounter = servers
+		f.bind("c", "pv", nfsPV("s", "/d"))
+		if err := f.set.Setup(t.Context(), podWith(claimVolume("a", "c"), claimVolume("b", "c"))); err != nil {
+			t.Fatal(err)
+		}
+		f.is(t, "a", "pv", "s:/d")
+		f.is(t, "b", "pv", "s:/d")
+		if n := servers.asked.Load(); n != 1 {
+			t.Errorf("mounted %d times", n)
+		}
+	})
+}
+
 // TestAPodAsksOnlySoManyServersThatDoNotAnswerAtOnce: each takes a thread, of which podsync
 // has 10,000, and two programs; a pod may name 512.
 func TestAPodAsksOnlySoManyServersThatDoNotAnswerAtOnce(t *testing.T) {
