@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 	mountutils "k8s.io/mount-utils"
-	"k8s.io/utils/exec"
 )
 
 const (
@@ -19,12 +20,18 @@ const (
 	mostRemote = 5 * time.Minute
 	// endsWithin is how long a server has to answer when its filesystem is unmounted.
 	endsWithin = time.Minute
+	// killWait is how long a killed helper may hold what it says: one that waits in the
+	// kernel may not end.
+	killWait = 2 * time.Second
 )
+
+// command makes a program's call, as exec.CommandContext.
+type command func(ctx context.Context, name string, args ...string) *exec.Cmd
 
 // Remote runs the host's mount, which runs its helper for the filesystem (mount.nfs), each
 // by itself and in no shell.
 func (k *Kernel) Remote(ctx context.Context, source, target, filesystem string, options []string) error {
-	return mountRemote(ctx, exec.New(), helperOf, source, target, filesystem, options)
+	return mountRemote(ctx, exec.CommandContext, helperOf, source, target, filesystem, options)
 }
 
 // helperOf is where mount looks for the helper of a filesystem; false when there is none.
@@ -37,18 +44,26 @@ func helperOf(filesystem string) bool {
 	return false
 }
 
-func mountRemote(ctx context.Context, run exec.Interface, has func(string) bool, source, target, filesystem string, options []string) error {
+func mountRemote(ctx context.Context, run command, has func(string) bool, source, target, filesystem string, options []string) error {
 	if strings.HasPrefix(source, "-") || strings.ContainsFunc(source, func(r rune) bool { return r < ' ' }) {
 		return fmt.Errorf("%q is the name of no server's directory", source) // mount would read it as an option
 	}
 	ctx, cancel := context.WithTimeout(ctx, mostRemote)
 	defer cancel()
 	args, shown := mountutils.MakeMountArgsSensitive(source, target, filesystem, options, nil)
-	out, err := run.CommandContext(ctx, "mount", args...).CombinedOutput()
-	if err == nil {
+	cmd := run(ctx, "mount", args...)
+	// Its helper, which is what waits for the server, ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = killWait
+	out, err := cmd.CombinedOutput()
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) { // what it has left running is its own affair
 		return nil
 	}
 	err = fmt.Errorf("mount failed: %w\nMounting command: %s\nMounting arguments: %s\nOutput: %s", err, "mount", shown, out)
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w; it was ended before the server had answered: %w", err, context.Cause(ctx))
+	}
 	if !has(filesystem) {
 		return fmt.Errorf("%w; this node has no mount.%s: install the %s client of its distribution (nfs-common, nfs-utils)", err, filesystem, strings.ToUpper(filesystem))
 	}

@@ -16,7 +16,7 @@ const mostResized = 30 * time.Minute
 
 // Resize runs blkid, and the filesystem's own program, each by itself and in no shell.
 func (k *Kernel) Resize(ctx context.Context, device, target string) error {
-	err := k.resizes.join(ctx, target, func(ctx context.Context) error {
+	err := k.resizes.join(ctx, device, func(ctx context.Context) error {
 		_, err := mountutils.NewResizeFs(bounded{exec.New(), ctx}).Resize(device, target)
 		return err
 	})
@@ -37,9 +37,10 @@ func (b bounded) Command(cmd string, args ...string) exec.Cmd {
 	return b.CommandContext(b.ctx, cmd, args...)
 }
 
-// resizes are the filesystems that are being grown, by where they are mounted. A program
-// that hangs in the kernel does not end with its caller's patience, nor when it is
-// killed: nobody waits for it then, and no second one is begun beside it.
+// resizes are the filesystems that are being grown, by their devices: several pods may have
+// one, each where it is mounted for it. A program that hangs in the kernel does not end with
+// its caller's patience, nor when it is killed: nobody waits for it then, and no second one
+// is begun beside it.
 type resizes struct {
 	mu  sync.Mutex
 	all map[string]*resizing
@@ -50,12 +51,12 @@ type resizing struct {
 	err  error // once done
 }
 
-// join grows what is mounted on target, until ctx is done; what is under way then goes on,
+// join grows what is on a device, until ctx is done; what is under way then goes on,
 // and is joined by the next call. What was joined is done once more: the device may have
 // become larger since it began.
-func (r *resizes) join(ctx context.Context, target string, do func(context.Context) error) error {
+func (r *resizes) join(ctx context.Context, device string, do func(context.Context) error) error {
 	for {
-		one, begun := r.enter(ctx, target, do)
+		one, begun := r.enter(ctx, device, do)
 		select {
 		case <-one.done:
 			if begun || one.err != nil {
@@ -68,24 +69,24 @@ func (r *resizes) join(ctx context.Context, target string, do func(context.Conte
 }
 
 // enter finds what is under way, or begins it.
-func (r *resizes) enter(ctx context.Context, target string, do func(context.Context) error) (one *resizing, begun bool) {
+func (r *resizes) enter(ctx context.Context, device string, do func(context.Context) error) (one *resizing, begun bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if one := r.all[target]; one != nil {
+	if one := r.all[device]; one != nil {
 		return one, false
 	}
 	one = &resizing{done: make(chan struct{})}
 	if r.all == nil {
 		r.all = map[string]*resizing{}
 	}
-	r.all[target] = one
+	r.all[device] = one
 	on, cancel := context.WithTimeout(context.WithoutCancel(ctx), mostResized)
 	go func() {
 		defer cancel()
 		one.err = do(on)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.all, target)
+		delete(r.all, device)
 		close(one.done)
 	}()
 	return one, true

@@ -50,6 +50,27 @@ func TestAProgramThatHangsHoldsNobodyUpAndIsNotBegunTwice(t *testing.T) {
 	})
 }
 
+// TestADeviceIsGrownOnceWhereverItIsMounted: pods that share a volume have it each on their
+// own place.
+func TestADeviceIsGrownOnceWhereverItIsMounted(t *testing.T) {
+	k, end := New(), make(chan struct{})
+	defer close(end)
+	begun := make(chan error, 1)
+	go func() {
+		begun <- k.resizes.join(t.Context(), "/dev/absent", func(context.Context) error { <-end; return nil })
+	}()
+	for there := false; !there; time.Sleep(time.Millisecond) {
+		k.resizes.mu.Lock()
+		there = k.resizes.all["/dev/absent"] != nil
+		k.resizes.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := k.Resize(ctx, "/dev/absent", "/of/another/pod"); err == nil || !strings.Contains(err.Error(), "still being grown") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestAnErrorOfWhatWasJoinedIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r resizes

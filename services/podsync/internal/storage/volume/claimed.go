@@ -194,7 +194,7 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 		_, err = s.deps.CSI.Setup(ctx, r)
 	case b.Kind == claims.NFS:
 		end()
-		err = s.claimedNFS(ctx, ref, pv, b.Path)
+		err = s.claimedNFS(ctx, pod.UID, ref, pv, b.Path)
 	default:
 		if err = claims.CheckNoOptions(pv); err == nil {
 			err = checkHostPath(pv.Spec.HostPath)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
@@ -18,7 +19,7 @@ type nfsVolumes struct{ set *Set }
 // Setup mounts one that is in the pod's own spec.
 func (d nfsVolumes) Setup(ctx context.Context, r Request) (Made, error) {
 	source := r.Volume.NFS
-	err := d.set.mountNFS(ctx, source, r.Dir, asOptions(nil, source.ReadOnly))
+	err := d.set.mountNFS(ctx, r.Pod.UID, source, r.Dir, asOptions(nil, source.ReadOnly))
 	if err != nil {
 		return Made{}, err
 	}
@@ -34,8 +35,8 @@ func (d nfsVolumes) Teardown(ctx context.Context, v Remains) error {
 }
 
 // claimedNFS mounts one that a claim is bound to.
-func (s *Set) claimedNFS(ctx context.Context, ref claims.Reference, pv *v1.PersistentVolume, dir string) error {
-	return s.mountNFS(ctx, pv.Spec.NFS, dir, asOptions(claims.MountOptions(pv), ref.ReadOnly))
+func (s *Set) claimedNFS(ctx context.Context, uid types.UID, ref claims.Reference, pv *v1.PersistentVolume, dir string) error {
+	return s.mountNFS(ctx, uid, pv.Spec.NFS, dir, asOptions(claims.MountOptions(pv), ref.ReadOnly))
 }
 
 // asOptions adds to mount options that nothing may be written; they are in order.
@@ -47,13 +48,42 @@ func asOptions(options []string, is bool) []string {
 	return slices.Compact(options)
 }
 
+// askServer waits until a pod may ask one more server. Each that does not answer takes a
+// thread and two programs, for longer than its volume is waited for, and whoever makes pods
+// says how many there are.
+func (s *Set) askServer(ctx context.Context, uid types.UID) (done func(), err error) {
+	s.mu.Lock()
+	st := s.pods[uid]
+	s.mu.Unlock()
+	if st == nil {
+		return nil, errTornDown
+	}
+	select {
+	case st.remotes <- struct{}{}:
+		return func() { <-st.remotes }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // mountNFS mounts a directory of a server unless it is mounted. Where that fails nothing
-// stays.
-func (s *Set) mountNFS(ctx context.Context, source *v1.NFSVolumeSource, dir string, options []string) error {
+// stays. Two volumes of a pod may be of one claim, which is mounted once: it would else be
+// mounted twice, one above the other, or be ended by the one that fails.
+func (s *Set) mountNFS(ctx context.Context, uid types.UID, source *v1.NFSVolumeSource, dir string, options []string) error {
+	end, err := s.handles.TakeWithin(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer end()
 	mounted, err := s.deps.Mounter.Mounted(dir)
 	if err != nil || mounted {
 		return err
 	}
+	done, err := s.askServer(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if err := makeDir(dir, 0o750); err != nil {
 		return err
 	}

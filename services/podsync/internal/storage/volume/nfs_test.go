@@ -3,10 +3,12 @@ package volume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,9 +103,14 @@ func TestAnNFSServerThatRefusesLeavesNothingAndIsTold(t *testing.T) {
 }
 
 // silent is a Mounter whose servers do not answer.
-type silent struct{ *mount.Fake }
+type silent struct {
+	*mount.Fake
+	asked *atomic.Int32 // of how many something is asked
+}
 
-func (silent) Remote(ctx context.Context, _, _, _ string, _ []string) error {
+func (s silent) Remote(ctx context.Context, _, _, _ string, _ []string) error {
+	s.asked.Add(1)
+	defer s.asked.Add(-1)
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
@@ -113,7 +120,7 @@ func (silent) Remote(ctx context.Context, _, _, _ string, _ []string) error {
 func TestAnNFSServerThatDoesNotAnswerHoldsUpItsVolumesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.set.deps.Mounter = silent{f.mounts}
+		f.set.deps.Mounter = silent{f.mounts, new(atomic.Int32)}
 		f.bind("c", "pv", nfsPV("s", "/d"))
 		pod := podWith(claimVolume("c", "c"), nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}), emptyDirVolume("e"))
 		for range 2 {
@@ -134,6 +141,65 @@ func TestAnNFSServerThatDoesNotAnswerHoldsUpItsVolumesOnly(t *testing.T) {
 			if err := f.set.Teardown(t.Context(), uid); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// slow is a Mounter whose servers take a second.
+type slow struct {
+	*mount.Fake
+	asked *atomic.Int32 // how often
+}
+
+func (s slow) Remote(ctx context.Context, source, target, filesystem string, options []string) error {
+	s.asked.Add(1)
+	time.Sleep(time.Second)
+	return s.Fake.Remote(ctx, source, target, filesystem, options)
+}
+
+// TestTwoVolumesOfOneNFSClaimAreMountedOnce: they lie in one place.
+func TestTwoVolumesOfOneNFSClaimAreMountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		servers := slow{f.mounts, new(atomic.Int32)}
+		f.set.deps.Mounter = servers
+		f.bind("c", "pv", nfsPV("s", "/d"))
+		if err := f.set.Setup(t.Context(), podWith(claimVolume("a", "c"), claimVolume("b", "c"))); err != nil {
+			t.Fatal(err)
+		}
+		f.is(t, "a", "pv", "s:/d")
+		f.is(t, "b", "pv", "s:/d")
+		if n := servers.asked.Load(); n != 1 {
+			t.Errorf("mounted %d times", n)
+		}
+	})
+}
+
+// TestAPodAsksOnlySoManyServersThatDoNotAnswerAtOnce: each takes a thread, of which podsync
+// has 10,000, and two programs; a pod may name 512.
+func TestAPodAsksOnlySoManyServersThatDoNotAnswerAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		servers := silent{f.mounts, new(atomic.Int32)}
+		f.set.deps.Mounter, f.set.deps.Pods = servers, nil
+		pod := podWith()
+		for i := range 3 * atOnce {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, nfsVolume(fmt.Sprint("v", i), v1.NFSVolumeSource{Server: "s", Path: "/d"}))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		if err := f.set.Setup(ctx, pod); err == nil {
+			t.Error("it is set up")
+		}
+		synctest.Wait()
+		if n := servers.asked.Load(); n != atOnce {
+			t.Errorf("%d are asked", n)
+		}
+		if err := f.set.Teardown(t.Context(), pod.UID); err != nil {
+			t.Error(err)
+		}
+		if n := servers.asked.Load(); n != 0 {
+			t.Errorf("%d are asked after the pod's end", n)
 		}
 	})
 }

@@ -139,6 +139,7 @@ type podState struct {
 	again   bool                 // a refresh is wanted at the turn's end
 	bound   map[string]bound     // volume name -> what its claim is bound to
 	works   map[string]*work     // what is under way, by the shared volume's name
+	remotes chan struct{}        // places for what is asked of servers; never changed
 	// namespace is the pod's, and mounts is how many it needs; see room.
 	namespace string
 	mounts    int
@@ -215,7 +216,7 @@ func (s *Set) state(uid types.UID) *podState {
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil {
-		st = &podState{turn: make(chan struct{}, 1), works: map[string]*work{}}
+		st = &podState{turn: make(chan struct{}, 1), works: map[string]*work{}, remotes: make(chan struct{}, atOnce)}
 		st.clear()
 		s.pods[uid] = st
 	}
