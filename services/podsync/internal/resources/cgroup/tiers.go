@@ -13,9 +13,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ErrInUse says that the pods' cgroups stand, and that pods of a class use more memory
-// than is left to them: they have what they use, and no more.
-var ErrInUse = errors.New("more memory is in use than is left by what is reserved for pods of better classes")
+// ErrInUse says that the pods' cgroups stand, and that all pods or those of a class use
+// more memory than is left to them: they have what they use, and no more.
+var ErrInUse = errors.New("more memory is in use than is left by what is reserved")
 
 // setTiers gives the classes of pods what they may have; nil leaves what they have of
 // memory.
@@ -45,7 +45,10 @@ func (t *tree) setTiers(tiers *Tiers) error {
 	t.mu.Lock()
 	t.burstable = burst
 	t.mu.Unlock()
-	return errors.Join(t.share(), errors.Join(inUse...))
+	if err := t.share(); err != nil {
+		return err
+	}
+	return errors.Join(inUse...)
 }
 
 // bearable is a limit for what is in a cgroup that kills nothing there: no less than is

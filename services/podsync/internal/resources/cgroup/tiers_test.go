@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,23 +48,18 @@ func TestPodsOfAClassMayUseWhatIsNotReservedForBetterOnes(t *testing.T) {
 }
 
 // The kernel refuses a limit below what is in use, or kills.
-func TestPodsThatUseMoreThanIsLeftToTheirClassGetNoMoreAndAreNotKilled(t *testing.T) {
-	tr := onKernel(t, Config{EnforcePods: true})
-	tr.requireV1(t)
-	ctx := t.Context()
-	if err := tr.Setup(ctx, Limits{Tiers: &Tiers{}}); err != nil {
+// uses32MiB has a pod of the class BestEffort use as much that cannot be given back,
+// until end is called.
+func uses32MiB(t *testing.T, k *tree) (end func()) {
+	t.Helper()
+	if _, err := k.Ensure(t.Context(), podOf("e", nil, nil)); err != nil {
 		t.Fatal(err)
 	}
-	pod := podOf("e", nil, nil)
-	if _, err := tr.Ensure(ctx, pod); err != nil {
-		t.Fatal(err)
-	}
-	n, _ := tr.pod(v1.PodQOSBestEffort, "e")
-	m, err := tr.open(n)
+	n, _ := k.pod(v1.PodQOSBestEffort, "e")
+	m, err := k.open(n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 32 MiB that cannot be given back.
 	cmd := exec.Command("sh", "-c", `read go; tr '\0' x < /dev/zero | head -c 33554432 | (x=$(cat); echo ready; sleep 600)`)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -76,7 +72,8 @@ func TestPodsThatUseMoreThanIsLeftToTheirClassGetNoMoreAndAreNotKilled(t *testin
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	end = sync.OnceFunc(func() { kill(m); _ = cmd.Wait() })
+	t.Cleanup(func() { _ = cmd.Process.Kill(); end() })
 	if err := m.Apply(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +81,36 @@ func TestPodsThatUseMoreThanIsLeftToTheirClassGetNoMoreAndAreNotKilled(t *testin
 	if _, err := out.Read(make([]byte, 6)); err != nil {
 		t.Fatal(err)
 	}
-	err = tr.Setup(ctx, Limits{Tiers: &Tiers{BestEffort: 8 << 20}})
+	return end
+}
+
+func TestPodsThatUseMoreThanTheNodeHasForPodsAreNotKilledForIt(t *testing.T) {
+	tr := onKernel(t, Config{EnforcePods: true})
+	tr.requireV1(t)
+	if err := tr.Setup(t.Context(), Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	end := uses32MiB(t, tr)
+	err := tr.Setup(t.Context(), Limits{MemoryBytes: 8 << 20})
+	if !errors.Is(err, ErrInUse) {
+		t.Fatalf("%v", err)
+	}
+	limit, err := strconv.ParseInt(tr.value(t, tr.kubepods(), "memory", "memory.limit_in_bytes"), 10, 64)
+	if err != nil || limit < 32<<20 || limit > 200<<20 {
+		t.Errorf("limit %d, %v", limit, err)
+	}
+	end()
+}
+
+func TestPodsThatUseMoreThanIsLeftToTheirClassGetNoMoreAndAreNotKilled(t *testing.T) {
+	tr := onKernel(t, Config{EnforcePods: true})
+	tr.requireV1(t)
+	ctx := t.Context()
+	if err := tr.Setup(ctx, Limits{Tiers: &Tiers{}}); err != nil {
+		t.Fatal(err)
+	}
+	end := uses32MiB(t, tr)
+	err := tr.Setup(ctx, Limits{Tiers: &Tiers{BestEffort: 8 << 20}})
 	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "besteffort") {
 		t.Fatalf("%v", err)
 	}
@@ -92,8 +118,7 @@ func TestPodsThatUseMoreThanIsLeftToTheirClassGetNoMoreAndAreNotKilled(t *testin
 	if err != nil || limit < 32<<20 || limit > 200<<20 {
 		t.Errorf("limit %d, %v", limit, err)
 	}
-	kill(m)
-	_ = cmd.Wait()
+	end()
 	for range 500 { // a killed process takes its time on a busy machine
 		if err = tr.Setup(ctx, Limits{Tiers: &Tiers{BestEffort: 8 << 20}}); err == nil {
 			break

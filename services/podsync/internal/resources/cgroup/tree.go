@@ -120,7 +120,8 @@ func (t *tree) handle(config *cgroups.Cgroup, paths map[string]string) (cgroups.
 	return manager.NewWithPaths(config, paths)
 }
 
-// Setup makes kubepods and the tiers.
+// Setup makes kubepods and the tiers. A limit of memory never falls below what is in
+// use, for which pods would be killed: it is ErrInUse then.
 func (t *tree) Setup(_ context.Context, limits Limits) error {
 	w := wanted{}
 	if t.cfg.EnforcePods {
@@ -135,13 +136,23 @@ func (t *tree) Setup(_ context.Context, limits Limits) error {
 	if limits.Tiers != nil {
 		w.protects, w.min = true, limits.Tiers.Min // Also to nothing, for an earlier run.
 	}
+	var inUse, err error
+	if w.memory, err = t.bearable(t.kubepods(), w.memory); errors.Is(err, ErrInUse) {
+		inUse = err
+	} else if err != nil {
+		return err
+	}
 	if err := t.write(t.kubepods(), w); err != nil {
 		return err
 	}
 	if err := t.readBurst(); err != nil {
 		return err
 	}
-	return errors.Join(t.setTiers(limits.Tiers), t.reserve(limits.Reserved))
+	tiers := t.setTiers(limits.Tiers)
+	if tiers != nil && !errors.Is(tiers, ErrInUse) {
+		return tiers
+	}
+	return errors.Join(inUse, tiers, t.reserve(limits.Reserved))
 }
 
 // wanted are the values of a pod's cgroup.

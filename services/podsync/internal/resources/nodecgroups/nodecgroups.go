@@ -170,12 +170,12 @@ func (c *Cgroups) setUp(ctx context.Context) bool {
 	return true
 }
 
-// inUse notes that pods of a class use more than is left to them, once.
+// inUse notes that pods use more than is left to them, once.
 func (c *Cgroups) inUse(ctx context.Context, err error, limits cgroup.Limits) {
 	c.deps.Health.Set("cgroups", true, "")
 	c.failed = ""
 	if c.tight == "" {
-		klog.FromContext(ctx).Info("Pods use more memory than qosReserved leaves to their class; they get no more, and it is tried again", "err", err)
+		klog.FromContext(ctx).Info("Pods use more memory than enforceNodeAllocatable or qosReserved leaves to them; they get no more, and it is tried again", "err", err)
 	}
 	c.tight = err.Error()
 	c.say(limits)
