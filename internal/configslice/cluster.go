@@ -9,9 +9,11 @@ import (
 	"github.com/polylet/polylet/internal/kubeletconfig"
 )
 
-// mostVerbose is the highest logging.verbosity that the cluster may set: from 8 on, bodies
-// of requests are logged, those with Secrets too.
-const mostVerbose = 7
+// most are the highest values that the cluster may set. From a verbosity of 8 on, bodies of
+// requests are logged, those with Secrets too. A lease is renewed at a quarter of its time,
+// and the cluster gives a node up by default after 50 s without, which the node itself would
+// never see.
+var most = map[string]int{"logging.verbosity": 7, "nodeLeaseDurationSeconds": 120}
 
 // OfCluster are the fields that a configuration from the cluster may set, as a ConfigMap
 // may be written by others than this machine's owners. What is not here only the machine's
@@ -50,14 +52,15 @@ func ClusterRefusal(changes []Change) error {
 	var lines []string
 	may := OfCluster()
 	for _, c := range changes {
-		level, err := strconv.Atoi(c.New)
+		value, err := strconv.Atoi(c.New)
+		bound, bounded := most[c.Path]
 		switch {
 		case !slices.Contains(may, c.Path) && strings.HasPrefix(c.Path, kubeletconfig.GatePrefix):
 			lines = append(lines, c.Path)
 		case !slices.Contains(may, c.Path):
 			lines = append(lines, c.String())
-		case c.Path == "logging.verbosity" && err == nil && level > mostVerbose:
-			lines = append(lines, fmt.Sprintf("%s (at most %d)", c, mostVerbose))
+		case bounded && err == nil && value > bound:
+			lines = append(lines, fmt.Sprintf("%s (at most %d)", c, bound))
 		}
 	}
 	if len(lines) == 0 {

@@ -49,6 +49,8 @@ func TestWhatTheClusterMayNotSetIsRefusedByNameWhateverElseItSets(t *testing.T) 
 		"featureGates: {RotateKubeletServerCertificate: false}\n":          "featureGates.RotateKubeletServerCertificate",
 		"featureGates: {KubeletEnsureSecretPulledImages: false}\n":         "featureGates.KubeletEnsureSecretPulledImages",
 		"logging: {verbosity: 8}\n":                                        "logging.verbosity: 0 → 8 (at most 7)",
+		"nodeLeaseDurationSeconds: 120\n":                                  "",
+		"nodeLeaseDurationSeconds: 121\n":                                  "nodeLeaseDurationSeconds: 40 → 121 (at most 120)",
 		"registerWithTaints: [{key: a, effect: NoSchedule}]\n":             "registerWithTaints",
 		"containerRuntimeEndpoint: unix:///tmp/mine.sock\nmaxPods: 9\n":    "containerRuntimeEndpoint",
 	} {
