@@ -224,26 +224,35 @@ func (c *Volumes) abandonDevice(v volume.Remains, at blockPlaces) error {
 }
 
 func (c *Volumes) unpublishDevice(ctx context.Context, v volume.Remains, data volumeData, at blockPlaces) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
 	driver, err := c.drivers.get(data.DriverName, v.UID)
 	if err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: blockMapper.UnmapPodDevice failed to get CSI client: %w; start the driver on this node; if it is gone for good, remove %s and %s by hand", v.Name, err, at.publish, v.Dir)
 	}
-	if err := c.unmapDevice(at); err != nil {
+	if err := c.takeDeviceBack(ctx, driver, data.id(), at); err != nil {
 		return fmt.Errorf("volume %q: %w", v.Name, err)
 	}
-	if err := driver.unpublish(ctx, data.VolumeHandle, at.publish); err != nil {
-		return fmt.Errorf("volume %q: kubernetes.io/csi: blockMapper.unpublishVolumeForBlock failed: %w", v.Name, err)
+	return removeOne(v.Dir) // the link goes last
+}
+
+// takeDeviceBack has a driver unpublish a device, and removes what is left of it outside
+// of its pod's directory.
+func (c *Volumes) takeDeviceBack(ctx context.Context, driver *registered, id volumeID, at blockPlaces) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	if err := c.unmapDevice(at); err != nil {
+		return err
+	}
+	if err := driver.unpublish(ctx, id.handle, at.publish); err != nil {
+		return fmt.Errorf("kubernetes.io/csi: blockMapper.unpublishVolumeForBlock failed: %w", err)
 	}
 	mounted, err := c.deps.Mounter.Mounted(at.publish)
 	if err == nil && mounted {
-		err = fmt.Errorf("driver %s says that it is unpublished, and %s is mounted still", data.DriverName, at.publish)
+		err = fmt.Errorf("driver %s says that it is unpublished, and %s is mounted still", id.driver, at.publish)
 	}
 	if err != nil {
-		return fmt.Errorf("volume %q: %w", v.Name, err)
+		return err
 	}
-	return errors.Join(removeOne(at.publish), removeOne(v.Dir)) // the link goes last
+	return removeOne(at.publish)
 }
 
 // unmapDevice undoes mapDevice, also as a kubelet does it, which holds the device open.
@@ -260,16 +269,10 @@ func (c *Volumes) unmapDevice(at blockPlaces) error {
 	return removeOne(at.device)
 }
 
-// unstageDevices ends what stageDevice began for a volume that no pod has.
-func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID) error {
-	known, _, err := c.deviceData()
-	if err != nil {
-		return err
-	}
-	for pv, of := range known {
-		if of != id {
-			continue
-		}
+// unstageDevices ends what stageDevice began for a volume that no pod has, of the
+// PersistentVolumes that name it.
+func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID, pvs []string) error {
+	for _, pv := range pvs {
 		at := c.blockPlaces(pv, "") // of no pod: publish is the directory for all
 		if isThere(at.staging) {
 			if err := c.askToUnstage(ctx, st, id, at.staging); err != nil {

@@ -51,10 +51,14 @@ func (b *bench) mapDeviceOf(t *testing.T, uid types.UID) error {
 	return err
 }
 
+func (b *bench) deviceRemains(uid types.UID) volume.Remains {
+	return volume.Remains{UID: uid, Name: "pv", Dir: b.link(uid)}
+}
+
 func (b *bench) unmap(t *testing.T, uid types.UID) {
 	t.Helper()
 	if isLink(b.link(uid)) {
-		if err := b.Unmap(t.Context(), volume.Remains{UID: uid, Name: "pv", Dir: b.link(uid)}); err != nil {
+		if err := b.Unmap(t.Context(), b.deviceRemains(uid)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -108,10 +108,14 @@ func (c *Volumes) settle(ctx context.Context, id volumeID) error {
 	for dir := range st.published { // what was beside it there was damaged
 		st.forget(dir, true)
 	}
+	pvs, err := c.unpublishLeft(ctx, id)
+	if err != nil {
+		return err
+	}
 	if err := c.unstage(ctx, st, id); err != nil {
 		return err
 	}
-	if err := c.unstageDevices(ctx, st, id); err != nil {
+	if err := c.unstageDevices(ctx, st, id, pvs); err != nil {
 		return err
 	}
 	if err := c.unstageRest(ctx, st, id); err != nil {
