@@ -127,6 +127,13 @@ func (d *Driver) Calls() []string {
 	return slices.Clone(d.calls)
 }
 
+// Busy says whether an operation with a volume is under way: another one is refused.
+func (d *Driver) Busy(volume string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.busy[volume]
+}
+
 // Published are the requests to publish so far.
 func (d *Driver) Published() []*csi.NodePublishVolumeRequest {
 	d.mu.Lock()

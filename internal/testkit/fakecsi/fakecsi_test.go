@@ -1,6 +1,7 @@
 package fakecsi
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -52,6 +53,31 @@ func TestAVolumeIsThereFromItsPublishingToItsEnd(t *testing.T) {
 	}
 	if calls := d.Calls(); len(calls) != 4 || len(d.Published()) != 2 {
 		t.Errorf("calls %v, %d publishings", calls, len(d.Published()))
+	}
+}
+
+func TestADriverDoesOneThingWithAVolumeAtATime(t *testing.T) {
+	d, target := directory(), filepath.Join(t.TempDir(), "mount")
+	end := func() error {
+		_, err := d.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: "v", TargetPath: target})
+		return err
+	}
+	d.cfg.Fault = func(_ context.Context, at string) error {
+		if at != "NodePublishVolume" {
+			return nil
+		}
+		if err := end(); status.Code(err) != codes.Aborted || !d.Busy("v") || d.Busy("another") {
+			t.Errorf("during another call: %v, busy %v", err, d.Busy("v"))
+		}
+		return nil
+	}
+	if _, err := d.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{VolumeId: "v", TargetPath: target, VolumeCapability: &csi.VolumeCapability{
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+	}}); err != nil || d.Busy("v") {
+		t.Errorf("%v, busy after it: %v", err, d.Busy("v"))
+	}
+	if err := end(); err != nil {
+		t.Error(err)
 	}
 }
 

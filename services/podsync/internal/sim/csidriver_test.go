@@ -249,7 +249,7 @@ type mishap struct {
 	delay, hang  time.Duration
 	err          error
 	after        bool // it has its effect first
-	dies, forget bool // forget: it says that it is done, and has done nothing
+	dies, forget bool // forget: it says that it is done, and has done nothing, unless it is busy with the volume
 	moved        bool
 	pause, stale time.Duration
 }
@@ -357,7 +357,7 @@ var methods = func() map[string]grpc.MethodHandler {
 func (s *socket) serve(method string, req any) (any, error) {
 	name := filepath.Base(method)
 	m := s.driver.choose(name, volumeOf(req)+" "+placeOf(req))
-	if m.forget {
+	if m.forget && !s.process.Busy(volumeOf(req)) { // else what is under way would bring the volume back at any time
 		s.driver.disks.w.tell("DRIVER forgets", "driver", s.driver.name, "call", name, "volume", volumeOf(req))
 		return map[bool]any{true: &csi.NodeUnstageVolumeResponse{}, false: &csi.NodeUnpublishVolumeResponse{}}[name == "NodeUnstageVolume"], nil
 	}
