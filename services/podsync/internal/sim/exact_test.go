@@ -89,8 +89,6 @@ func eldestFirst(children map[canceler]uint64) []canceler {
 }
 `},
 	},
-	// Most of podsync's goroutines need a larger stack than they begin with.
-	"runtime/stack.go": {{"var startingStackSize uint32 = fixedStack\n", "var startingStackSize uint32 = 4 * fixedStack\n"}},
 	// How long one waited for a mutex, which is handed over after a millisecond.
 	"runtime/sema.go": {{"func internal_sync_nanotime() int64 {\n", "func internal_sync_nanotime() int64 { if b := getg().bubble; b != nil { return b.now }\n"}},
 }
