@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -119,6 +120,30 @@ func Clean(dir, name string) {
 	for _, file := range left {
 		_ = os.Remove(file) // it takes room, nothing else
 	}
+}
+
+// Oldest are the files of a directory whose names match a pattern of filepath.Match, the
+// oldest first.
+func Oldest(dir, pattern string) []string {
+	files, _ := filepath.Glob(filepath.Join(globQuote.Replace(dir), pattern)) // a bad pattern has none
+	slices.SortStableFunc(files, func(a, b string) int { return modified(a).Compare(modified(b)) })
+	return files
+}
+
+// KeepNewest removes all but the newest of them.
+func KeepNewest(dir, pattern string, most int) {
+	files := Oldest(dir, pattern)
+	for _, file := range files[:max(len(files)-most, 0)] {
+		_ = os.Remove(file) // it takes room, nothing else
+	}
+}
+
+func modified(file string) time.Time {
+	info, err := os.Stat(file)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 var globQuote = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -190,6 +192,28 @@ func TestWhatCutShortWritesLeftIsRemovedByTheNextLife(t *testing.T) {
 	Clean(dir, "*")
 	if entries, _ = os.ReadDir(dir); len(entries) != 1 {
 		t.Errorf("left are %v", entries)
+	}
+}
+
+func TestTheNewestFilesAreKeptAndOthersOfTheDirectoryLeftAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "with [brackets]")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for i, name := range []string{"bad-c", "bad-a", "good", "bad-b"} { // in the order of their times, not of their names
+		when := time.Unix(int64(1000+i), 0)
+		if err := errors.Join(os.WriteFile(at(name), nil, 0o600), os.Chtimes(at(name), when, when)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := Oldest(dir, "bad-*"), []string{at("bad-c"), at("bad-a"), at("bad-b")}; !slices.Equal(got, want) {
+		t.Errorf("the oldest first: %q", got)
+	}
+	KeepNewest(dir, "bad-*", 5)
+	KeepNewest(dir, "bad-*", 2)
+	if got, want := Oldest(dir, "*"), []string{at("bad-a"), at("good"), at("bad-b")}; !slices.Equal(got, want) {
+		t.Errorf("kept: %q", got)
 	}
 }
 

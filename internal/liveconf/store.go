@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -172,7 +171,7 @@ func (s *store) setBad(generation uint64, l *kubeletconfig.Loaded, reason string
 		s.unwritten[r.Checksum] = reason
 		return path, err
 	}
-	s.dropOldBad()
+	fsatomic.KeepNewest(s.dir, badPrefix+"*.json", mostBad)
 	return path, nil
 }
 
@@ -190,38 +189,14 @@ func (s *store) bad(l *kubeletconfig.Loaded) string {
 	return r.Reason
 }
 
-func (s *store) badFiles() []string {
-	found, err := filepath.Glob(filepath.Join(s.dir, badPrefix+"*.json"))
-	if err != nil {
-		return nil // the pattern is good
-	}
-	return found
-}
-
 // forgetBad has bad configurations be tried again.
 func (s *store) forgetBad() {
 	clear(s.unwritten)
-	for _, file := range s.badFiles() {
+	for _, file := range fsatomic.Oldest(s.dir, badPrefix+"*.json") {
 		if err := os.Remove(file); err != nil {
 			s.damage = append(s.damage, err)
 		}
 	}
-}
-
-func (s *store) dropOldBad() {
-	files := s.badFiles()
-	slices.SortFunc(files, func(a, b string) int { return modified(a).Compare(modified(b)) })
-	for ; len(files) > mostBad; files = files[1:] {
-		_ = os.Remove(files[0]) // it takes room, nothing else
-	}
-}
-
-func modified(file string) time.Time {
-	info, err := os.Stat(file)
-	if err != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
 }
 
 // LastKnownGood is the last known good configuration that a directory keeps, with the

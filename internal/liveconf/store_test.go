@@ -31,7 +31,7 @@ func TestFewBadConfigurationsAreKeptAndOnlyForRoot(t *testing.T) {
 			t.Errorf("%v %v", info, err)
 		}
 	}
-	if n := len(s.badFiles()); n != mostBad {
+	if n := len(fsatomic.Oldest(s.dir, badPrefix+"*.json")); n != mostBad {
 		t.Errorf("%d are kept", n)
 	}
 	if why := s.bad(loaded(t, fmt.Sprintf("--max-pods=%d", mostBad+4))); why != "why" {
@@ -40,7 +40,7 @@ func TestFewBadConfigurationsAreKeptAndOnlyForRoot(t *testing.T) {
 	if why := s.bad(loaded(t)); why != "" {
 		t.Errorf("one that was not tried was bad because %q", why)
 	}
-	if s.forgetBad(); len(s.badFiles()) > 0 {
+	if s.forgetBad(); len(fsatomic.Oldest(s.dir, badPrefix+"*.json")) > 0 {
 		t.Error("they are not forgotten")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -107,39 +106,15 @@ func (s *store) setBad(d *Document, why, file string) error {
 		s.unwritten[badName(d)] = r // it would be tried at each look
 		return err
 	}
-	s.dropOldBad()
+	fsatomic.KeepNewest(s.dir, badPrefix+"*.json", mostBad)
 	return nil
-}
-
-func (s *store) badFiles() []string {
-	found, err := filepath.Glob(filepath.Join(s.dir, badPrefix+"*.json"))
-	if err != nil {
-		return nil // the pattern is good
-	}
-	return found
 }
 
 func (s *store) forgetBad() {
 	clear(s.unwritten)
-	for _, file := range s.badFiles() {
+	for _, file := range fsatomic.Oldest(s.dir, badPrefix+"*.json") {
 		if err := os.Remove(file); err != nil {
 			s.log.Error(err, "That a configuration of the cluster was bad is not forgotten")
 		}
 	}
-}
-
-func (s *store) dropOldBad() {
-	files := s.badFiles()
-	slices.SortFunc(files, func(a, b string) int { return modified(a).Compare(modified(b)) })
-	for ; len(files) > mostBad; files = files[1:] {
-		_ = os.Remove(files[0]) // it takes room, nothing else
-	}
-}
-
-func modified(file string) time.Time {
-	info, err := os.Stat(file)
-	if err != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+
+	"github.com/polylet/polylet/internal/fsatomic"
 )
 
 func TestABoundedNumberOfBadDocumentsIsRemembered(t *testing.T) {
@@ -14,14 +16,14 @@ func TestABoundedNumberOfBadDocumentsIsRemembered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(s.badFiles()); n != mostBad {
+	if n := len(fsatomic.Oldest(s.dir, badPrefix+"*.json")); n != mostBad {
 		t.Errorf("%d are kept", n)
 	}
 	if why, file := s.bad(doc("9", fmt.Sprintf("maxPods: %d\n", mostBad+4))); why != "why" || file != "file" {
 		t.Errorf("the newest: %q %q", why, file)
 	}
 	s.forgetBad()
-	if n := len(s.badFiles()); n != 0 {
+	if n := len(fsatomic.Oldest(s.dir, badPrefix+"*.json")); n != 0 {
 		t.Errorf("%d are kept after they were forgotten", n)
 	}
 }
