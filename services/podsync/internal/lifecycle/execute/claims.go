@@ -16,7 +16,7 @@ import (
 var errNoDRA = errors.New("this node has no dynamic resource allocation yet, and what they were allocated cannot be given to the pod")
 
 // errNoPlugins is why a device plugin is not asked for devices.
-var errNoPlugins = errors.New("they were a device plugin's while a kubelet had this node, which has no device plugins yet: the container would run without them")
+var errNoPlugins = errors.New("they were a device plugin's while a kubelet had this node, which has no device plugins yet: the container would run without them; if they are now only counted, remove what the kubelet has left, device-plugins/kubelet_internal_checkpoint")
 
 // claims are the resource claims that a pod has been given, or is still to be given: its
 // own, and the one that stands for extended resources. One of a template that needs no

@@ -46,7 +46,7 @@ func helperOf(filesystem string) bool {
 
 func mountRemote(ctx context.Context, run command, has func(string) bool, source, target, filesystem string, options []string) error {
 	if strings.HasPrefix(source, "-") || strings.ContainsFunc(source, func(r rune) bool { return r < ' ' }) {
-		return fmt.Errorf("%q is the name of no server's directory", source) // mount would read it as an option
+		return fmt.Errorf("%q cannot be mounted: a server's name begins with no dash, and neither it nor the path has control characters; correct nfs.server or nfs.path of the volume", source) // mount would read it as an option
 	}
 	ctx, cancel := context.WithTimeout(ctx, mostRemote)
 	defer cancel()
