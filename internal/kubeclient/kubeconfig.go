@@ -46,6 +46,7 @@ func WriteKubeconfig(s Source, now time.Time) (written bool, err error) {
 			return false, fmt.Errorf("set aside kubeconfig %s, which cannot be used: %w", s.Kubeconfig, err)
 		}
 	}
+	fsatomic.Clean(filepath.Dir(s.Kubeconfig), filepath.Base(s.Kubeconfig)) // what a crash has left of a write
 	err = fsatomic.WriteFile(s.Kubeconfig, text, 0o600)
 	return err == nil, err
 }

@@ -2,6 +2,7 @@ package kubeclient
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/nodecert"
 )
 
@@ -74,6 +76,26 @@ func TestAKubeconfigThatCouldNotBeWrittenIsNotSaidToBe(t *testing.T) {
 	s.Kubeconfig = filepath.Join(filepath.Dir(s.Kubeconfig), strings.Repeat("k", 255)) // the name of what it is written to first is longer
 	if written, err := WriteKubeconfig(s, time.Now()); written || err == nil {
 		t.Errorf("%v, %v", written, err)
+	}
+}
+
+func TestWhatACrashHasLeftOfAKubeconfigGoesWithTheNextWrite(t *testing.T) {
+	a := serve(t)
+	s := joining(t)
+	a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+	dir, name := filepath.Split(s.Kubeconfig)
+	left, other := filepath.Join(dir, "."+name+fsatomic.TemporaryMark+"1"), filepath.Join(dir, ".other"+fsatomic.TemporaryMark+"1")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(left, nil, 0o600), os.WriteFile(other, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if written, err := WriteKubeconfig(s, time.Now()); !written || err != nil {
+		t.Fatalf("%v, %v", written, err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is there still: %v", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Errorf("another's file is gone: %v", err)
 	}
 }
 
