@@ -71,9 +71,9 @@ failSwapOn: false
 imageGCHighThresholdPercent: 100
 evictionHard:
   memory.available: 50Mi
-  nodefs.available: "1%"
-  nodefs.inodesFree: "1%"
-  imagefs.available: "1%"
+  nodefs.available: 64Mi
+  nodefs.inodesFree: "1000"
+  imagefs.available: 64Mi
 ---
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration

@@ -1,7 +1,7 @@
 package node
 
 // configuration is the KubeletConfiguration that test nodes run with. The
-// eviction thresholds are low, and images are kept, because a test machine's
+// eviction thresholds are absolute and low, and images are kept, because a test machine's
 // disk is shared and may be nearly full; the cgroup driver is cgroupfs because
 // no systemd runs there.
 func (n *Node) configuration() map[string]any {
@@ -28,7 +28,7 @@ func (n *Node) configuration() map[string]any {
 		// The machine's own chains stay as they are.
 		"makeIPTablesUtilChains": false,
 		"evictionHard": map[string]any{
-			"memory.available": "50Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%",
+			"memory.available": "50Mi", "nodefs.available": "64Mi", "nodefs.inodesFree": "1000", "imagefs.available": "64Mi",
 		},
 		"imageGCHighThresholdPercent": 100,
 	}
