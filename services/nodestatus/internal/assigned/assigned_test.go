@@ -259,6 +259,38 @@ func TestOneThatMayNotBeWatchedIsReadAgain(t *testing.T) {
 	})
 }
 
+// An apiserver whose etcd was restored from before takes a watch from a version that its
+// data have not come to, and sends nothing.
+func TestAConfigMapThatWentBackWithTheClusterIsTold(t *testing.T) {
+	onBench(t, func(t *testing.T, b *bench) {
+		b.put("c", "kubelet", "before")
+		b.annotate("ns/c")
+		next := b.frames()
+		until := func(text string) {
+			t.Helper()
+			for f := next(10 * time.Second); ; f = next(10 * time.Second) {
+				if f == nil {
+					t.Fatalf("%q is not told", text)
+				}
+				if f.Changed[""].Text == text {
+					return
+				}
+			}
+		}
+		until("before")
+		backup := b.api.Backup()
+		for range 20 {
+			b.put("c", "kubelet", "later")
+		}
+		until("later")
+		time.Sleep(time.Minute)
+		b.api.Restore(backup, false)
+		until("before")
+		b.put("c", "kubelet", "after")
+		until("after")
+	})
+}
+
 func TestWhatHasBecomeOfItStandsOnTheNode(t *testing.T) {
 	onBench(t, func(t *testing.T, b *bench) {
 		annotations := func() map[string]string {
