@@ -25,7 +25,7 @@ type bench struct {
 	admin client.ConfigMapInterface
 
 	mu     sync.Mutex
-	seen   []string // its data's text, or what else became of it
+	seen   []string                       // its data's text, or what else became of it
 	faults map[string]fakeapiserver.Fault // by verb
 }
 
