@@ -291,6 +291,25 @@ func TestAConfigMapThatWentBackWithTheClusterIsTold(t *testing.T) {
 	})
 }
 
+// A ConfigMap's own version is as old as its last change: an apiserver that was started
+// since then knows nothing of what came after it, and says so for as long as it is asked.
+func TestAConfigMapThatHasNotChangedForLongIsFollowedAtOnce(t *testing.T) {
+	onBench(t, func(t *testing.T, b *bench) {
+		b.put("c", "kubelet", "one")
+		b.annotate("ns/c")
+		next := b.frames()
+		for f := next(time.Minute); f != nil && f.Changed[""].Text != "one"; f = next(time.Minute) {
+		}
+		b.api.Compact()
+		b.api.DropWatches()
+		time.Sleep(30 * time.Minute)
+		b.put("c", "kubelet", "two")
+		if f := next(time.Second); f == nil || f.Changed[""].Text != "two" {
+			t.Errorf("its change: %+v", f)
+		}
+	})
+}
+
 func TestWhatHasBecomeOfItStandsOnTheNode(t *testing.T) {
 	onBench(t, func(t *testing.T, b *bench) {
 		annotations := func() map[string]string {

@@ -80,7 +80,8 @@ func (k *Keeper) follow(ctx context.Context, ref reference) {
 			if err := answer.Object(there, ref.name, err); err != nil {
 				return nil, "", err
 			}
-			return there, there.ResourceVersion, nil
+			// Not from its own version, which an apiserver may have forgotten.
+			return there, "", nil
 		},
 		Saw: func(there *v1.ConfigMap) { k.take(ctx, ref, there) },
 		Unread: func(err error) {

@@ -39,8 +39,9 @@ type Kind interface {
 type One[T Kind] struct {
 	// Name is the object's; Label is what errors call it, as "Node n1".
 	Name, Label string
-	// Read reads it: nil when it is not there. version is from where it is to be watched;
-	// empty: from what there is then.
+	// Read reads it: nil when it is not there. version is from where it is to be watched:
+	// a list's, for an object's own may be one that the apiserver has forgotten. Empty is
+	// from what there is then, which the watch brings first.
 	Read func(ctx context.Context) (there T, version string, err error)
 	// Open watches the objects of its kind that the options pick.
 	Open func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
