@@ -65,7 +65,7 @@ type Observer interface {
 // Healthz serves all checks in order: "ok", or 500 with a line per check. They
 // run at once, so that several processes that hang cost one timeout.
 func Healthz(to Observer, checks ...Check) http.Handler {
-	log := &said{of: map[string]saying{}}
+	logged := &said{of: map[string]saying{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		excluded := query["exclude"]
@@ -81,14 +81,14 @@ func Healthz(to Observer, checks ...Check) http.Handler {
 			to.ObserveCheck(c.Name, err == nil)
 			if err != nil {
 				failed = true
-				if log.news(c.Name, err.Error()) {
+				if logged.news(c.Name, err.Error()) {
 					klog.FromContext(r.Context()).Info("Health check failed", "check", c.Name, "err", err)
 				}
 				// Why is for the log: anybody may ask for /healthz.
 				fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
 				continue
 			}
-			if log.news(c.Name, "") {
+			if logged.news(c.Name, "") {
 				klog.FromContext(r.Context()).Info("Health check passes again", "check", c.Name)
 			}
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
