@@ -187,12 +187,16 @@ func (b *builder) configMap(ctx context.Context, name string, items []v1.KeyToPa
 	}
 	const lacks = "configmap references non-existent config key"
 	if len(items) > 0 {
+		copied := map[string][]byte{} // a key may be chosen often
 		return b.keys(func(key string) ([]byte, bool) {
 			if raw, ok := cm.BinaryData[key]; ok {
 				return raw, true
 			}
 			text, ok := cm.Data[key]
-			return []byte(text), ok
+			if copied[key] == nil {
+				copied[key] = []byte(text)
+			}
+			return copied[key], ok
 		}, items, isOptional(optional), lacks)
 	}
 	for key, text := range cm.Data {
