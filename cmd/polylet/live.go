@@ -260,6 +260,7 @@ func (l *live) run(ctx context.Context) error {
 	defer following.Wait()
 	defer end()
 	following.Go(func() { l.followCluster(ctx) })
+	following.Go(func() { l.cluster.TakeIn(ctx, l.controller.Changed) })
 	following.Go(func() { l.showCluster(ctx) })
 	return l.controller.Run(ctx, l)
 }
