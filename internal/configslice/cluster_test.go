@@ -32,7 +32,7 @@ func TestWhatTheClusterMayNotSetIsRefusedByNameWhateverElseItSets(t *testing.T) 
 	before := fieldsOf(t, "")
 	for text, want := range map[string]string{
 		"maxPods: 7\n": "",
-		"logging: {verbosity: 7}\nevictionHard: {memory.available: 1Gi}\n": "",
+		"logging: {verbosity: 7}\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true\n": "",
 		"featureGates: {EnvFiles: false}\n":                                "",
 		"resolvConf: /etc/resolv.conf\n":                                   "", // as it is
 		"maxPods: 7\nresolvConf: /etc/shadow\n":                            `resolvConf: "/etc/resolv.conf" → "/etc/shadow"`,
@@ -57,6 +57,31 @@ func TestWhatTheClusterMayNotSetIsRefusedByNameWhateverElseItSets(t *testing.T) 
 		err := ClusterRefusal(Difference(before, fieldsOf(t, text)))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || err != nil && strings.Contains(err.Error(), "maxPods") {
 			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestTheClusterTakesNoGuardOfTheNodeAway: it may say how much pods may use, and not that
+// nothing bounds them where the node's own files say that something does.
+func TestTheClusterTakesNoGuardOfTheNodeAway(t *testing.T) {
+	const all = "memory.available: 1Mi, nodefs.available: 1%, nodefs.inodesFree: 99%, imagefs.available: 1Gi, imagefs.inodesFree: 1%"
+	for _, c := range []struct{ own, cluster, want string }{
+		{"podPidsLimit: 100\n", "podPidsLimit: 4000000\n", ""},
+		{"podPidsLimit: 100\n", "podPidsLimit: -1\n", "podPidsLimit: 100 → -1 (pods would have no bound of processes any more)"},
+		{"podPidsLimit: 100\n", "podPidsLimit: 0\n", "podPidsLimit"},
+		{"podPidsLimit: -1\n", "podPidsLimit: 0\n", ""},
+		{"", "podPidsLimit: 7\n", ""},
+		{"", "evictionHard: {" + all + "}\n", ""},
+		{"", "evictionHard: {memory.available: 1Gi}\n", "no threshold of imagefs.available, imagefs.inodesFree, nodefs.available, nodefs.inodesFree any more"},
+		{"", "evictionHard: {memory.available: 0%}\nmergeDefaultEvictionSettings: true\n", "no threshold of memory.available any more"},
+		{"evictionHard: {memory.available: 1Gi}\n", "evictionHard: {memory.available: 100%}\n", "no threshold of memory.available any more"},
+		{"evictionHard: {memory.available: 1Gi}\n", "evictionHard: {memory.available: 0Mi}\n", "no threshold of memory.available any more"},
+		{"evictionHard: {memory.available: 1Gi}\n", "evictionHard: {memory.available: 1}\n", ""},
+		{"evictionHard: {memory.available: 0%}\n", "evictionHard: {pid.available: 1%}\n", ""},
+	} {
+		err := ClusterRefusal(Difference(fieldsOf(t, c.own), fieldsOf(t, c.cluster)))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q over %q: %v, want %q", c.cluster, c.own, err, c.want)
 		}
 	}
 }
