@@ -104,8 +104,10 @@ func (h *house) configure(document []byte, field string, value any) []byte {
 	return out
 }
 
-func (h *house) takesPods(want string) error {
-	node, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+func (h *house) takesPods(want string) error { return h.takesPodsOn(nodeName, want) }
+
+func (h *house) takesPodsOn(name, want string) error {
+	node, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
