@@ -18,7 +18,7 @@ const longestMessage = 1000
 // withConfiguration adds to a process what it says of its configuration: the one that
 // it runs with, and what others have of it by now.
 func withConfiguration(loaded *kubeletconfig.Loaded, o daemon.Options) daemon.Options {
-	o.ConfigGeneration, o.ConfigChecksum = loaded.Generation(), loaded.Checksum()
+	o.ConfigRuns = loaded.Runs
 	o.ConfigJSON = func() []byte { return loaded.Current().ConfigzJSON() }
 	o.ConfigOrigins = func() map[string]string { return loaded.Current().Origins() }
 	o.ConfigWithoutEffect = withoutEffect(loaded)

@@ -82,10 +82,21 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return err
 	}
+	inPlaceOf(ctx).add(func(next *kubeletconfig.Loaded) error { return takeLimits(service, next) }, limitFields()...)
 	service.Register(d.Server())
 	longest := max(2*loaded.Config.SyncFrequency.Duration, syncLoopTimeout)
 	d.AddCheck(daemon.Check{Name: "syncloop", Run: func(context.Context) error { return service.SyncLoop(longest) }})
 	return d.Run(ctx, append(followCredential(credential, credentialSource(loaded), d.Health()), service.Run)...)
+}
+
+// takeLimits has podsync keep to other limits of images and logs.
+func takeLimits(service *podsyncservice.Service, next *kubeletconfig.Loaded) error {
+	config, err := podsyncConfig(next)
+	if err != nil {
+		return err
+	}
+	service.Change(config.Images, config.Logs)
+	return nil
 }
 
 // syncLoopTimeout is how long podsync's loop may take at least until it counts

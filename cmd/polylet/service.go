@@ -64,10 +64,14 @@ func serviceCommandOf(name, short string, load func(args []string) (*kubeletconf
 				}, klog.Background())
 				enterCgroup(loaded.Config.KubeletCgroups)
 			}
-			if !loaded.Flags.FollowSlice {
-				return run(cmd.Context(), loaded)
+			switch ctx := withInPlace(cmd.Context(), name, loaded); {
+			case loaded.Flags.FollowSlice:
+				return runSlice(ctx, name, loaded, run)
+			case loaded.Handed() && loaded.Flags.ConfigSlice != "":
+				return runFollowing(ctx, loaded, run)
+			default:
+				return run(ctx, loaded)
 			}
-			return runSlice(cmd.Context(), name, loaded, run)
 		},
 	}
 }

@@ -46,7 +46,7 @@ func TestARolloutReachesBothNodesAndStopsAtTheFirstThatDoesNotRunIt(t *testing.T
 
 	bad := h.writeConfigMap("nodes-v3", "maxPods: 131\nkubeReserved: {memory: 10000Gi}\n") // no machine has it
 	out, err = h.rollOut("kube-system/nodes-v3")
-	if err == nil || !strings.Contains(out, "node/"+names[0]+": ") || !strings.Contains(out, "kubeReserved") || strings.Contains(out, names[1]) {
+	if err == nil || !strings.Contains(out, "node/"+names[0]+": ") || !strings.Contains(out, "kubeReserved") || strings.Contains(out, "node/"+names[1]) {
 		t.Errorf("the bad one: %v\n%s", err, out)
 	}
 	h.awaitAnnotationsOf(names[0], map[string]string{"": "kube-system/nodes-v3", "-assigned": bad, "-active": good, "-last-known-good": good, "-error": "kubeReserved"})

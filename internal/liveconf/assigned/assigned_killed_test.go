@@ -33,9 +33,9 @@ type owned struct {
 	states []liveconf.State
 	// restarts counts those of services.
 	restarts map[string]int
-	bad    func(*kubeletconfig.Loaded) bool
-	killAt int
-	steps  int
+	bad      func(*kubeletconfig.Loaded) bool
+	killAt   int
+	steps    int
 
 	controller *liveconf.Controller
 	stop       context.CancelFunc
@@ -116,6 +116,8 @@ func (o *owned) Restart(service string) error {
 	o.restarts[service]++
 	return nil
 }
+
+func (o *owned) Change(string) error { o.step(); return nil }
 
 func (o *owned) Ask(_ context.Context, service string) (liveconf.Report, error) {
 	o.mu.Lock()

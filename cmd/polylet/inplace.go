@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/configslice"
+	"github.com/polylet/polylet/internal/daemon"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+)
+
+// inPlace has a service take, while it runs, those fields of another configuration that it
+// can; for all others it starts again. A nil one takes none.
+type inPlace struct {
+	service string
+	loaded  *kubeletconfig.Loaded // with what it was started
+
+	mu     sync.Mutex
+	takers []taker
+	now    configslice.Fields // that are in effect
+}
+
+// taker takes some fields.
+type taker struct {
+	fields []string
+	take   func(next *kubeletconfig.Loaded) error
+}
+
+type inPlaceKey struct{}
+
+// withInPlace makes one that takes what all services take, for whoever knows more to add to.
+func withInPlace(ctx context.Context, service string, loaded *kubeletconfig.Loaded) context.Context {
+	p := &inPlace{service: service, loaded: loaded, now: loaded.Fields()}
+	p.add(takeVerbosity, verbosityFields()...)
+	return context.WithValue(ctx, inPlaceKey{}, p)
+}
+
+// inPlaceOf is the one of ctx; nil when it has none.
+func inPlaceOf(ctx context.Context) *inPlace {
+	p, _ := ctx.Value(inPlaceKey{}).(*inPlace)
+	return p
+}
+
+// add says who takes fields. Until then the service starts again for them.
+func (p *inPlace) add(take func(next *kubeletconfig.Loaded) error, fields ...string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.takers = append(p.takers, taker{fields: fields, take: take})
+}
+
+// takes takes what was handed over last. False: it is something for which the service has
+// to start again.
+func (p *inPlace) takes(log klog.Logger) bool {
+	if p == nil {
+		return false
+	}
+	next, err := p.loaded.Next()
+	if err != nil || next == nil {
+		return err == nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fields := next.Fields()
+	var changes []configslice.Change
+	for _, c := range configslice.Difference(p.now, fields) {
+		if slices.Contains(c.Owners, p.service) {
+			changes = append(changes, c)
+		}
+	}
+	takers := p.takersOfLocked(changes)
+	if takers == nil {
+		return false
+	}
+	var errs []error
+	for _, t := range takers {
+		errs = append(errs, t.take(next))
+	}
+	if err := errors.Join(errs...); err != nil {
+		log.Error(err, "Another configuration could not be taken while this service runs")
+		return false
+	}
+	p.now = fields
+	p.loaded.Take(next)
+	log.Info("Another configuration is taken while this service runs", "changes", configslice.Texts(changes))
+	return true
+}
+
+// takersOfLocked are those of all changes; nil when one has none.
+func (p *inPlace) takersOfLocked(changes []configslice.Change) []taker {
+	out := []taker{}
+	used := map[int]bool{}
+	for _, c := range changes {
+		i := slices.IndexFunc(p.takers, func(t taker) bool { return slices.Contains(t.fields, c.Path) })
+		if i < 0 || !c.InPlace {
+			return nil
+		}
+		if !used[i] {
+			used[i], out = true, append(out, p.takers[i])
+		}
+	}
+	return out
+}
+
+// follow takes what is handed over until ctx is done. For what is not taken whoever hands it
+// over starts the service again.
+func (p *inPlace) follow(ctx context.Context) {
+	log, path := klog.FromContext(ctx), p.loaded.Flags.ConfigSlice
+	followFiles(ctx, log, func(dirs *directories) { dirs.want(filepath.Dir(path), filepath.Base(path)) }, func() { p.takes(log) })
+}
+
+// runFollowing runs a service that takes what it can meanwhile.
+func runFollowing(ctx context.Context, loaded *kubeletconfig.Loaded, run func(context.Context, *kubeletconfig.Loaded) error) error {
+	following, end := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { inPlaceOf(ctx).follow(following) })
+	defer group.Wait()
+	defer end()
+	return run(ctx, loaded)
+}
+
+// verbosityFields are what takeVerbosity takes, and limitFields what podsync takes by
+// takeLimits.
+func verbosityFields() []string { return []string{"logging.verbosity"} }
+
+func limitFields() []string {
+	return []string{"containerLogMaxFiles", "containerLogMaxSize", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMaximumGCAge", "imageMinimumGCAge"}
+}
+
+func takeVerbosity(next *kubeletconfig.Loaded) error {
+	_, err := daemon.SetVerbosity(int32(next.Config.Logging.Verbosity)) //nolint:gosec // Validated.
+	return err
+}
