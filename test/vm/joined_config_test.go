@@ -42,7 +42,9 @@ func TestJoinedTheClusterConfiguresTheNodeOverJumpsOfTheClock(t *testing.T) {
 	began := time.Now()
 	client := joinedCluster(t)
 	letNodesRead(t, client)
-	create(t, client, bind("steady", "sleep"))
+	steady := bind("steady", "sleep")
+	steady.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	create(t, client, steady)
 	before := runs(t, client, "steady").Status.ContainerStatuses[0]
 	eventually(t, "the file's configuration is good", func() error { return stands("Good", "", 1) })
 
