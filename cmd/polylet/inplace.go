@@ -126,9 +126,11 @@ func runFollowing(ctx context.Context, loaded *kubeletconfig.Loaded, run func(co
 	return run(ctx, loaded)
 }
 
-// verbosityFields are what takeVerbosity takes, and limitFields what podsync takes by
-// takeLimits.
+// verbosityFields are what takeVerbosity takes, eventFields what eventsClient does, and
+// limitFields what podsync takes by takeLimits.
 func verbosityFields() []string { return []string{"logging.verbosity"} }
+
+func eventFields() []string { return []string{"eventBurst", "eventRecordQPS"} }
 
 func limitFields() []string {
 	return []string{"containerLogMaxFiles", "containerLogMaxSize", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMaximumGCAge", "imageMinimumGCAge"}

@@ -28,7 +28,7 @@ func handSlice(t *testing.T, path, service string, generation uint64, args ...st
 }
 
 func TestEachFieldThatChangesInPlaceIsTakenByAllWhoUseIt(t *testing.T) {
-	taken := map[string][]string{"podsync": limitFields()}
+	taken := map[string][]string{"podsync": slices.Concat(limitFields(), eventFields()), "nodestatus": eventFields()}
 	for _, path := range configslice.InPlace() {
 		owners, known := configslice.Owners(path)
 		if !known || len(owners) == 0 || configslice.Fixed()[path] != "" {

@@ -60,7 +60,7 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	addTracing(&config, loaded.Config.Tracing)
 	deps := podsyncservice.Deps{Metrics: d.Metrics(), Health: d.Health(), Epoch: d.Epoch()}
-	credential, err := podsyncClients(loaded, d.Tracing(), d.Log(), &deps)
+	credential, err := podsyncClients(ctx, loaded, d.Tracing(), d.Log(), &deps)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ const syncLoopTimeout = 5 * time.Minute
 
 // podsyncClients makes the clients of the apiserver; none standalone. Events
 // have a rate of their own, so that they never hold a status up.
-func podsyncClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, log klog.Logger, deps *podsyncservice.Deps) (*kubeclient.Follower, error) {
+func podsyncClients(ctx context.Context, loaded *kubeletconfig.Loaded, spans *tracing.Provider, log klog.Logger, deps *podsyncservice.Deps) (*kubeclient.Follower, error) {
 	if loaded.Standalone {
 		return nil, nil
 	}
@@ -117,13 +117,20 @@ func podsyncClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, log k
 	if deps.Client, err = kubernetes.NewForConfig(cfg); err != nil {
 		return nil, fmt.Errorf("client for apiserver %s: %w", cfg.Host, err)
 	}
-	deps.Events, err = eventsClient(cfg, c)
+	deps.Events, err = eventsClient(ctx, cfg, c)
 	return credential, err
 }
 
 // eventsClient is a client for events, with their own rate.
-func eventsClient(cfg *rest.Config, c *kubeletv1beta1.KubeletConfiguration) (kubernetes.Interface, error) {
-	client, err := kubernetes.NewForConfig(kubeclient.Rated(cfg, float32(*c.EventRecordQPS), int(c.EventBurst)))
+func eventsClient(ctx context.Context, cfg *rest.Config, c *kubeletv1beta1.KubeletConfiguration) (kubernetes.Interface, error) {
+	rate, err := kubeclient.NewRate(float32(*c.EventRecordQPS), int(c.EventBurst))
+	if err != nil {
+		return nil, fmt.Errorf("eventRecordQPS and eventBurst: %w", err)
+	}
+	inPlaceOf(ctx).add(func(next *kubeletconfig.Loaded) error {
+		return rate.Set(float32(*next.Config.EventRecordQPS), int(next.Config.EventBurst))
+	}, eventFields()...)
+	client, err := kubernetes.NewForConfig(kubeclient.Rated(cfg, rate))
 	if err != nil {
 		return nil, fmt.Errorf("client for events to apiserver %s: %w", cfg.Host, err)
 	}

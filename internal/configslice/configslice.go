@@ -143,7 +143,7 @@ func RestartsOf(changes []Change) []string {
 // InPlace are the fields that all their owners take while they run.
 func InPlace() []string {
 	return []string{
-		"containerLogMaxFiles", "containerLogMaxSize",
+		"containerLogMaxFiles", "containerLogMaxSize", "eventBurst", "eventRecordQPS",
 		"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMaximumGCAge", "imageMinimumGCAge",
 		"logging.verbosity",
 	}
