@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -56,6 +55,13 @@ func (p *inPlace) add(take func(next *kubeletconfig.Loaded) error, fields ...str
 	p.takers = append(p.takers, taker{fields: fields, take: take})
 }
 
+// runs takes what it can of what was handed over last, and says with what the service runs
+// then: whoever hands over asks for that. So nothing need be watched.
+func (p *inPlace) runs() (generation uint64, checksum string) {
+	p.takes(klog.Background())
+	return p.loaded.Runs()
+}
+
 // takes takes what was handed over last. False: it is something for which the service has
 // to start again.
 func (p *inPlace) takes(log klog.Logger) bool {
@@ -66,9 +72,13 @@ func (p *inPlace) takes(log klog.Logger) bool {
 	if err != nil || next == nil {
 		return err == nil
 	}
+	fields := next.Fields()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fields := next.Fields()
+	newest, _ := next.Runs()
+	if runs, _ := p.loaded.Runs(); newest < runs { // who asks at the same time has read a newer one
+		return true
+	}
 	var changes []configslice.Change
 	for _, c := range configslice.Difference(p.now, fields) {
 		if slices.Contains(c.Owners, p.service) {
@@ -107,23 +117,6 @@ func (p *inPlace) takersOfLocked(changes []configslice.Change) []taker {
 		}
 	}
 	return out
-}
-
-// follow takes what is handed over until ctx is done. For what is not taken whoever hands it
-// over starts the service again.
-func (p *inPlace) follow(ctx context.Context) {
-	log, path := klog.FromContext(ctx), p.loaded.Flags.ConfigSlice
-	followFiles(ctx, log, func(dirs *directories) { dirs.want(filepath.Dir(path), filepath.Base(path)) }, func() { p.takes(log) })
-}
-
-// runFollowing runs a service that takes what it can meanwhile.
-func runFollowing(ctx context.Context, loaded *kubeletconfig.Loaded, run func(context.Context, *kubeletconfig.Loaded) error) error {
-	following, end := context.WithCancel(ctx)
-	var group sync.WaitGroup
-	group.Go(func() { inPlaceOf(ctx).follow(following) })
-	defer group.Wait()
-	defer end()
-	return run(ctx, loaded)
 }
 
 // verbosityFields are what takeVerbosity takes, eventFields what eventsClient does, and

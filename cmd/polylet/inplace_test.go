@@ -133,8 +133,8 @@ func TestAServiceUnderAManagerTakesWhatItCanAndEndsForTheRest(t *testing.T) {
 	}
 }
 
-// TestAServiceOfPolyletRunTakesWhatItCanAndIsEndedByOthers: who hands it something else.
-func TestAServiceOfPolyletRunTakesWhatItCanAndIsEndedByOthers(t *testing.T) {
+// TestAServiceTakesWhatItCanWhenItIsAskedWithWhatItRuns: by whoever has handed it over.
+func TestAServiceTakesWhatItCanWhenItIsAskedWithWhatItRuns(t *testing.T) {
 	before, err := daemon.SetVerbosity(0)
 	if err != nil {
 		t.Fatal(err)
@@ -143,27 +143,13 @@ func TestAServiceOfPolyletRunTakesWhatItCanAndIsEndedByOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stats", sliceFile)
 	handSlice(t, path, "stats", 1)
 	loaded := loadedWith(t, "--config-slice="+path)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		done <- runFollowing(withInPlace(ctx, "stats", loaded), loaded, func(ctx context.Context, _ *kubeletconfig.Loaded) error {
-			<-ctx.Done()
-			return nil
-		})
-	}()
+	asked := withConfiguration(withInPlace(t.Context(), "stats", loaded), loaded, daemon.Options{}).ConfigRuns
 	handSlice(t, path, "stats", 2, "-v=2", "--volume-stats-agg-period=7s")
+	if generation, _ := asked(); generation != 1 || klog.V(2).Enabled() {
+		t.Errorf("it runs with generation %d, for which it has to start again", generation)
+	}
 	handSlice(t, path, "stats", 3, "-v=2")
-	for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) { // a real directory's events
-		if generation, _ := loaded.Runs(); generation == 3 {
-			break
-		}
-	}
-	if !still(done) || !klog.V(2).Enabled() {
-		t.Error("it is not taken")
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
+	if generation, _ := asked(); generation != 3 || !klog.V(2).Enabled() {
+		t.Errorf("it runs with generation %d", generation)
 	}
 }

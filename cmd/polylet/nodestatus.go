@@ -33,7 +33,7 @@ func newNodestatusCommand() *cobra.Command {
 }
 
 func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
-	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
 		Service:     "nodestatus",
 		NodeName:    loaded.NodeName,
 		SocketDir:   loaded.Flags.SocketDir,

@@ -36,7 +36,7 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	defer release()
-	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
 		SecretConfigJSON: func() []byte { return loaded.Current().SecretConfigzJSON() },
 		Service:          "podsync",
 		NodeName:         loaded.NodeName,

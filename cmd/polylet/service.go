@@ -64,14 +64,11 @@ func serviceCommandOf(name, short string, load func(args []string) (*kubeletconf
 				}, klog.Background())
 				enterCgroup(loaded.Config.KubeletCgroups)
 			}
-			switch ctx := withInPlace(cmd.Context(), name, loaded); {
-			case loaded.Flags.FollowSlice:
-				return runSlice(ctx, name, loaded, run)
-			case loaded.Handed() && loaded.Flags.ConfigSlice != "":
-				return runFollowing(ctx, loaded, run)
-			default:
+			ctx := withInPlace(cmd.Context(), name, loaded)
+			if !loaded.Flags.FollowSlice {
 				return run(ctx, loaded)
 			}
+			return runSlice(ctx, name, loaded, run)
 		},
 	}
 }
