@@ -22,6 +22,7 @@ type inPlace struct {
 	mu     sync.Mutex
 	takers []taker
 	now    configslice.Fields // that are in effect
+	failed uint64             // the generation that could not be taken, and was said
 }
 
 // taker takes some fields.
@@ -94,7 +95,10 @@ func (p *inPlace) takes(log klog.Logger) bool {
 		errs = append(errs, t.take(next))
 	}
 	if err := errors.Join(errs...); err != nil {
-		log.Error(err, "Another configuration could not be taken while this service runs")
+		if p.failed != newest {
+			log.Error(err, "Another configuration could not be taken while this service runs", "generation", newest)
+		}
+		p.failed = newest
 		return false
 	}
 	p.now = fields

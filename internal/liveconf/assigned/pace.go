@@ -73,7 +73,7 @@ func (s *Source) TakeIn(ctx context.Context, taken func()) {
 			return
 		case <-s.heard:
 		}
-		if wait := time.Until(p.due); wait > 0 && s.differs() {
+		if wait := time.Until(p.due); wait > 0 && s.hasToWait() {
 			s.awaitPace(ctx, p, wait)
 		}
 		if ctx.Err() != nil {
@@ -86,7 +86,7 @@ func (s *Source) TakeIn(ctx context.Context, taken func()) {
 	}
 }
 
-// awaitPace waits, unless a person does not want to.
+// awaitPace waits, until nothing is assigned any more or a person does not want to.
 func (s *Source) awaitPace(ctx context.Context, p *pace, wait time.Duration) {
 	select {
 	case <-s.hurry: // it was about something before
@@ -96,11 +96,17 @@ func (s *Source) awaitPace(ctx context.Context, p *pace, wait time.Duration) {
 	defer s.setWaits("")
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	case <-s.hurry:
-		p.forget()
+	for s.hasToWait() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-s.hurry:
+			p.forget()
+			return
+		case <-s.heard:
+		}
 	}
 }
 
@@ -111,11 +117,13 @@ func (s *Source) setWaits(text string) {
 	s.changed()
 }
 
-// differs says whether what is offered is something else than what is assigned.
-func (s *Source) differs() bool {
+// hasToWait says whether what is offered is something else than what is assigned, and not
+// that nothing is: who takes a ConfigMap away that somebody writes again and again need not
+// wait for that. What is assigned next does.
+func (s *Source) hasToWait() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.offers && !same(s.offered, s.assigned)
+	return s.offers && s.offered != nil && !same(s.offered, s.assigned)
 }
 
 // takeOffered makes what is offered what is assigned. changed: that is something else than

@@ -96,6 +96,33 @@ func TestAPersonNeedNotWaitForWhatTheClusterSays(t *testing.T) {
 	})
 }
 
+func TestWhoTakesAConfigMapAwayNeedNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newNode(t).taking()
+		defer k.stop()
+		for i := range 600 {
+			k.Offer(doc(fmt.Sprint(i), fmt.Sprintf("maxPods: %d\n", 20+i%2)))
+			time.Sleep(time.Second)
+		}
+		k.Offer(nil)
+		synctest.Wait()
+		if v := k.View(); v.Assigned != "" || v.Waits != "" {
+			t.Errorf("%+v", v)
+		}
+		before := len(k.at)
+		for i := range 600 { // nor does it help whoever names it again each time
+			k.Offer(doc(fmt.Sprint(i), "maxPods: 20\n"))
+			time.Sleep(time.Second)
+			k.Offer(nil)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if n := len(k.at) - before; n > 6 {
+			t.Errorf("%d were taken in within twenty minutes", n)
+		}
+	})
+}
+
 // TestAnotherVersionOfTheSameDoesNotDelayAChange: some controllers write their annotations
 // at a ConfigMap each minute.
 func TestAnotherVersionOfTheSameDoesNotDelayAChange(t *testing.T) {
