@@ -96,7 +96,7 @@ func (s *Source) awaitPace(ctx context.Context, p *pace, wait time.Duration) {
 	defer s.setWaits("")
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	for s.hasToWait() {
+	for !s.takesAway() { // that it is as before in between is not told each time
 		select {
 		case <-ctx.Done():
 			return
@@ -137,6 +137,13 @@ func (s *Source) takeOffered() (changed, other bool) {
 		return false, false
 	}
 	return s.assign(d), d.over().Sum() != before.over().Sum()
+}
+
+// takesAway says whether what is assigned is to be no more.
+func (s *Source) takesAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.offers && s.offered == nil && s.assigned != nil
 }
 
 func same(a, b *Document) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }

@@ -96,6 +96,43 @@ func TestAPersonNeedNotWaitForWhatTheClusterSays(t *testing.T) {
 	})
 }
 
+// TestWhatIsToldOfWhatWaitsIsToldOnce: each time it is written, and a Node patched.
+func TestWhatIsToldOfWhatWaitsIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		told := map[View]int{}
+		last := View{}
+		var k *taking
+		n.cfg.Changed = func() {
+			if k == nil {
+				return
+			}
+			if v := k.View(); v != last {
+				told[v]++
+				last = v
+			}
+		}
+		k = n.taking()
+		defer k.stop()
+		for i := range 1800 { // back and forth, and none in between
+			d := []*Document{doc("1", "maxPods: 20\n"), doc("2", "maxPods: 21\n"), nil}[i%3]
+			k.Offer(d)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		all := 0
+		for _, n := range told {
+			all += n
+		}
+		if all > 5*len(k.at) {
+			t.Errorf("%d were taken in, and it was told %d times: %v", len(k.at), all, told)
+		}
+		if len(k.at) > 20 {
+			t.Errorf("%d were taken in in half an hour", len(k.at))
+		}
+	})
+}
+
 func TestWhoTakesAConfigMapAwayNeedNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newNode(t).taking()
