@@ -37,11 +37,15 @@ func (c *Controller) goBack(ctx context.Context, why error) {
 		c.cannotReturn(refusal, err == nil)
 		return
 	}
-	restart := c.running(configslice.OwnersOf(configslice.Difference(bad.Fields(), good.Fields())))
+	changes := configslice.Difference(bad.Fields(), good.Fields())
+	again := configslice.RestartsOf(changes)
+	// One that takes it while it runs may have done so before its turn.
+	reached := func(s string) bool { return slices.Contains(trial.restarted, s) || !slices.Contains(again, s) }
+	restart := slices.DeleteFunc(c.running(configslice.OwnersOf(changes)), func(s string) bool { return !reached(s) })
 	if c.wasOvers(bad, good, text, file) {
 		c.state.Of = c.cfg.Over.LeftOut().Of
 	}
-	c.move(ctx, good, slices.DeleteFunc(restart, func(s string) bool { return !slices.Contains(trial.restarted, s) }), WentBack)
+	c.move(ctx, good, restart, WentBack)
 }
 
 // cannotReturn is for a way back that a running node cannot go, since a start took what

@@ -53,6 +53,24 @@ func TestWhatWasTakenWhileServicesRanGoesBackLikeAnythingElse(t *testing.T) {
 	})
 }
 
+// TestWhatWasTakenBeforeItsTurnGoesBackToo: a service takes what it is handed when anybody
+// asks it with what it runs.
+func TestWhatWasTakenBeforeItsTurnGoesBackToo(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.crashes = func(service string, l *kubeletconfig.Loaded) bool {
+			if service == "podsync" && l.Config.MaxPods == 102 && f.runs["stats"] != "" {
+				f.runs["stats"] = configslice.Checksum(l.Fields(), "stats") // somebody asks it
+			}
+			return service == "podsync" && l.Config.MaxPods == 102
+		}
+		f.write("maxPods: 102\nlogging: {verbosity: 3}\n")
+		if l, state, _ := f.after(2 * time.Minute); l.Config.MaxPods != 100 || state.Phase != WentBack {
+			t.Errorf("%+v", state)
+		}
+		f.allRun(t)
+	})
+}
+
 // TestAServiceThatTakesNothingWhileItRunsStartsAgain: it is of an earlier release, or has
 // just begun.
 func TestAServiceThatTakesNothingWhileItRunsStartsAgain(t *testing.T) {
