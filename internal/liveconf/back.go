@@ -33,11 +33,11 @@ func (c *Controller) goBack(ctx context.Context, why error) {
 	c.cfg.Log.Error(why, "The configuration is bad; going back to the last known good one", "generation", c.generation, "changes", configslice.Texts(trial.changes), "file", file)
 	c.refused = text
 	c.state = State{Phase: WentBack, Error: text, Changes: trial.changes, File: file}
-	if refusal := configslice.Refusal(configslice.Difference(bad.Fields(), good.Fields())); refusal != nil {
+	changes := configslice.Difference(bad.Fields(), good.Fields())
+	if refusal := configslice.Refusal(changes); refusal != nil {
 		c.cannotReturn(refusal, err == nil)
 		return
 	}
-	changes := configslice.Difference(bad.Fields(), good.Fields())
 	again := configslice.RestartsOf(changes)
 	// One that takes it while it runs may have done so before its turn.
 	reached := func(s string) bool { return slices.Contains(trial.restarted, s) || !slices.Contains(again, s) }
