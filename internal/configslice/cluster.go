@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -18,6 +19,15 @@ import (
 // and the cluster gives a node up by default after 50 s without, which the node itself would
 // never see.
 var most = map[string]int{"logging.verbosity": 7, "nodeLeaseDurationSeconds": 120}
+
+// least is the shortest of the times between two looks, or to wait for an answer, that the
+// cluster may set: with microseconds a service is busy with nothing else, or waits for
+// nobody. 0 and less are no such times, but "never" or the default.
+const least = time.Second
+
+func looks() []string {
+	return []string{"fileCheckFrequency", "httpCheckFrequency", "nodeStatusReportFrequency", "nodeStatusUpdateFrequency", "runtimeRequestTimeout", "syncFrequency", "volumeStatsAggPeriod"}
+}
 
 // OfCluster are the fields that a configuration from the cluster may set, as a ConfigMap
 // may be written by others than this machine's owners. What is not here only the machine's
@@ -65,6 +75,8 @@ func ClusterRefusal(changes []Change) error {
 			lines = append(lines, c.String())
 		case bounded && err == nil && value > bound:
 			lines = append(lines, fmt.Sprintf("%s (at most %d)", c, bound))
+		case slices.Contains(looks(), c.Path) && isShort(c.New):
+			lines = append(lines, fmt.Sprintf("%s (at least %s)", c, least))
 		default:
 			if gone := takenAway(c); gone != "" {
 				lines = append(lines, fmt.Sprintf("%s (%s)", c, gone))
@@ -75,6 +87,15 @@ func ClusterRefusal(changes []Change) error {
 		return nil
 	}
 	return fmt.Errorf("only the node's own files and flags may set %s: take it out, or give it the node's value", strings.Join(lines, "; "))
+}
+
+func isShort(value string) bool {
+	var text string
+	if json.Unmarshal([]byte(value), &text) != nil {
+		return false
+	}
+	d, err := time.ParseDuration(text)
+	return err == nil && d > 0 && d < least
 }
 
 // takenAway says which guard of the node against its pods, that its own files and flags give

@@ -51,6 +51,10 @@ func TestWhatTheClusterMayNotSetIsRefusedByNameWhateverElseItSets(t *testing.T) 
 		"logging: {verbosity: 8}\n":                                     "logging.verbosity: 0 → 8 (at most 7)",
 		"nodeLeaseDurationSeconds: 120\n":                               "",
 		"nodeLeaseDurationSeconds: 121\n":                               "nodeLeaseDurationSeconds: 40 → 121 (at most 120)",
+		"syncFrequency: 1s\nvolumeStatsAggPeriod: 0s\n":                    "",
+		"volumeStatsAggPeriod: 1ms\n":                                      `volumeStatsAggPeriod: "1m0s" → "1ms" (at least 1s)`,
+		"fileCheckFrequency: 10us\nmaxPods: 9\n":                           "fileCheckFrequency",
+		"nodeStatusUpdateFrequency: 100ms\n":                               "nodeStatusUpdateFrequency",
 		"registerWithTaints: [{key: a, effect: NoSchedule}]\n":          "registerWithTaints",
 		"containerRuntimeEndpoint: unix:///tmp/mine.sock\nmaxPods: 9\n": "containerRuntimeEndpoint",
 	} {
