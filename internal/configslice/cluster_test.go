@@ -80,7 +80,7 @@ func TestTheClusterTakesNoGuardOfTheNodeAway(t *testing.T) {
 		{"", "evictionHard: {memory.available: 0%}\nmergeDefaultEvictionSettings: true\n", "no threshold of memory.available any more"},
 		{"evictionHard: {memory.available: 1Gi}\n", "evictionHard: {memory.available: 100%}\n", "no threshold of memory.available any more"},
 		{"evictionHard: {memory.available: 1Gi}\n", "evictionHard: {memory.available: 0Mi}\n", "no threshold of memory.available any more"},
-		{"evictionHard: {memory.available: 1Gi}\n", "evictionHard: {memory.available: 1}\n", ""},
+		{"evictionHard: {memory.available: 1Gi}\n", "evictionHard: {memory.available: '1'}\n", ""},
 		{"evictionHard: {memory.available: 0%}\n", "evictionHard: {pid.available: 1%}\n", ""},
 	} {
 		err := ClusterRefusal(Difference(fieldsOf(t, c.own), fieldsOf(t, c.cluster)))

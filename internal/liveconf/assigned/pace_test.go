@@ -41,7 +41,7 @@ func TestChangesThatKeepComingAreTakenInEverMoreSlowlyAndTheNewestWins(t *testin
 		defer k.stop()
 		said := map[string]bool{}
 		for i := range 3600 {
-			k.Offer(doc(fmt.Sprint(i), fmt.Sprintf("maxPods: %d\n", 20+i%2)))
+			k.Offer(doc(fmt.Sprint(i), fmt.Sprintf("maxPods: %d\n", 20+i)))
 			time.Sleep(time.Second)
 			synctest.Wait()
 			if text := k.View().Waits; text != "" {
@@ -82,7 +82,7 @@ func TestAPersonNeedNotWaitForWhatTheClusterSays(t *testing.T) {
 		k := newNode(t).taking()
 		defer k.stop()
 		for i := range 600 {
-			k.Offer(doc(fmt.Sprint(i), fmt.Sprintf("maxPods: %d\n", 20+i%2)))
+			k.Offer(doc(fmt.Sprint(i), fmt.Sprintf("maxPods: %d\n", 20+i)))
 			time.Sleep(time.Second)
 		}
 		if k.View().Waits == "" {
@@ -138,7 +138,7 @@ func TestWhoTakesAConfigMapAwayNeedNotWait(t *testing.T) {
 		k := newNode(t).taking()
 		defer k.stop()
 		for i := range 600 {
-			k.Offer(doc(fmt.Sprint(i), fmt.Sprintf("maxPods: %d\n", 20+i%2)))
+			k.Offer(doc(fmt.Sprint(i), fmt.Sprintf("maxPods: %d\n", 20+i)))
 			time.Sleep(time.Second)
 		}
 		k.Offer(nil)
