@@ -112,6 +112,7 @@ type silentNode struct{}
 
 func (silentNode) Put(*kubeletconfig.Loaded, uint64) error { return nil }
 func (silentNode) Restart(string) error                    { return nil }
+func (silentNode) Change(string) error                     { return nil }
 func (silentNode) Say(liveconf.State)                      {}
 func (silentNode) Ask(context.Context, string) (liveconf.Report, error) {
 	return liveconf.Report{}, nil
