@@ -14,7 +14,13 @@ var errNoBurst = errors.New("where requests are bounded in a second, at least on
 // Rate bounds a client's requests, and can be set while they go out: what waits then goes
 // by the rate of before. It is a flowcontrol.RateLimiter. Safe for concurrent use.
 type Rate struct {
-	now atomic.Pointer[flowcontrol.RateLimiter]
+	now atomic.Pointer[limit]
+}
+
+// limit is one that says itself that it is none.
+type limit struct {
+	flowcontrol.RateLimiter
+	qps float32
 }
 
 // NewRate bounds requests to qps in a second, after burst at once; a qps of 0 and less lets
@@ -26,28 +32,28 @@ func NewRate(qps float32, burst int) (*Rate, error) {
 
 // Set has another rate be used from now on. With an error it stays as it is.
 func (r *Rate) Set(qps float32, burst int) error {
-	limiter := flowcontrol.NewFakeAlwaysRateLimiter()
-	if qps > 0 && burst <= 0 {
+	if qps <= 0 {
+		r.now.Store(&limit{flowcontrol.NewFakeAlwaysRateLimiter(), -1})
+		return nil
+	}
+	if burst <= 0 {
 		return errNoBurst
 	}
-	if qps > 0 {
-		limiter = flowcontrol.NewTokenBucketRateLimiter(qps, burst)
-	}
-	r.now.Store(&limiter)
+	r.now.Store(&limit{flowcontrol.NewTokenBucketRateLimiter(qps, burst), qps})
 	return nil
 }
 
 // TryAccept implements flowcontrol.RateLimiter.
-func (r *Rate) TryAccept() bool { return (*r.now.Load()).TryAccept() }
+func (r *Rate) TryAccept() bool { return r.now.Load().TryAccept() }
 
 // Accept implements flowcontrol.RateLimiter.
-func (r *Rate) Accept() { (*r.now.Load()).Accept() }
+func (r *Rate) Accept() { r.now.Load().Accept() }
 
 // Wait implements flowcontrol.RateLimiter.
-func (r *Rate) Wait(ctx context.Context) error { return (*r.now.Load()).Wait(ctx) }
+func (r *Rate) Wait(ctx context.Context) error { return r.now.Load().Wait(ctx) }
 
 // Stop implements flowcontrol.RateLimiter.
-func (r *Rate) Stop() { (*r.now.Load()).Stop() }
+func (r *Rate) Stop() { r.now.Load().Stop() }
 
-// QPS implements flowcontrol.RateLimiter.
-func (r *Rate) QPS() float32 { return (*r.now.Load()).QPS() }
+// QPS implements flowcontrol.RateLimiter; -1 where there is no limit.
+func (r *Rate) QPS() float32 { return r.now.Load().qps }
