@@ -201,10 +201,14 @@ func TestWhoeverWritesAConfigMapAllDayDoesNotRestartPodsyncAllDay(t *testing.T) 
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if n := o.restarts["podsync"]; n < 5 || n > 11 {
+		o.mu.Lock()
+		n := o.restarts["podsync"]
+		o.mu.Unlock()
+		if n < 5 || n > 11 {
 			t.Errorf("podsync was started again %d times in an hour", n)
 		}
 		time.Sleep(12 * time.Minute)
+		synctest.Wait()
 		if o.put.Config.MaxPods != 3619 {
 			t.Errorf("%d pods: the newest does not run", o.put.Config.MaxPods)
 		}
