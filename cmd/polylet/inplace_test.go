@@ -84,7 +84,7 @@ func TestAServiceTakesWhatItCanAndNothingInPart(t *testing.T) {
 	}
 	defer func() { _, _ = daemon.SetVerbosity(before) }()
 	handSlice(t, path, "podsync", 5, "--container-log-max-files=6", "-v=3")
-	if !p.takes(klog.Background()) || !slices.Equal(files, []int32{7, 8, 6}) || !klog.V(3).Enabled() {
+	if !p.takes(klog.Background()) || !slices.Equal(files, []int32{7, 8, 6}) || !klog.Background().V(3).Enabled() {
 		t.Errorf("both: %v", files)
 	}
 	handSlice(t, path, "podsync", 6, "--container-log-max-files=6", "-v=3", "--volume-stats-agg-period=7s") // stats'
@@ -124,7 +124,7 @@ func TestAServiceUnderAManagerTakesWhatItCanAndEndsForTheRest(t *testing.T) {
 			break
 		}
 	}
-	if !still(done) || !klog.V(2).Enabled() {
+	if !still(done) || !klog.Background().V(2).Enabled() {
 		t.Fatal("it ends for what it can take")
 	}
 	handSlice(t, path, "stats", 3, "-v=2", "--volume-stats-agg-period=7s")
@@ -145,11 +145,11 @@ func TestAServiceTakesWhatItCanWhenItIsAskedWithWhatItRuns(t *testing.T) {
 	loaded := loadedWith(t, "--config-slice="+path)
 	asked := withConfiguration(withInPlace(t.Context(), "stats", loaded), loaded, daemon.Options{}).ConfigRuns
 	handSlice(t, path, "stats", 2, "-v=2", "--volume-stats-agg-period=7s")
-	if generation, _ := asked(); generation != 1 || klog.V(2).Enabled() {
+	if generation, _ := asked(); generation != 1 || klog.Background().V(2).Enabled() {
 		t.Errorf("it runs with generation %d, for which it has to start again", generation)
 	}
 	handSlice(t, path, "stats", 3, "-v=2")
-	if generation, _ := asked(); generation != 3 || !klog.V(2).Enabled() {
+	if generation, _ := asked(); generation != 3 || !klog.Background().V(2).Enabled() {
 		t.Errorf("it runs with generation %d", generation)
 	}
 }
