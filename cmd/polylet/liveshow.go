@@ -101,7 +101,7 @@ func showAssigned(path string, tell func(nodestatus.Assigned), log klog.Logger) 
 		log.Error(err, "What has become of the cluster's configuration cannot be read", "path", path)
 		return
 	}
-	tell(nodestatus.Assigned{Assigned: view.Assigned, Active: view.Active, LastKnownGood: view.LastKnownGood, Error: view.Error})
+	tell(nodestatus.Assigned{Assigned: view.Assigned, Active: view.Active, LastKnownGood: view.LastKnownGood, Error: view.Error, Waits: view.Waits})
 }
 
 // eventOf is the Node's event about a state that came after another; nil: it is the

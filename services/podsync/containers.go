@@ -99,7 +99,7 @@ func (w *wiring) imageRef(ctx context.Context, name string) (string, error) {
 // housekeeping makes what keeps logs and images within their bounds.
 func (w *wiring) housekeeping() {
 	rotated := w.cfg.Logs
-	rotator := logrotate.New(logrotate.Config{
+	w.rotator = logrotate.New(logrotate.Config{
 		PodLogsDir: rotated.Dir, LinksDir: w.cfg.linksDir(), MaxSize: rotated.MaxSizeBytes, MaxFiles: rotated.MaxFiles,
 		Workers: rotated.Workers, Interval: rotated.Interval,
 	}, logrotate.Deps{Runtime: w.runtime, Containers: w.table})
@@ -114,6 +114,6 @@ func (w *wiring) housekeeping() {
 		Runtime: inventory.Runtime{Client: w.runtime, PodsDir: w.podsDir(), PodLogsDir: rotated.Dir, Images: w.images, Spec: w.spec},
 		Pods:    w.shown, Containers: w.table, Events: w.events, Metrics: w.deps.Metrics, Records: records, Sources: w.pods,
 	})
-	w.add("log rotation", rotator.Run)
+	w.add("log rotation", w.rotator.Run)
 	w.add("image collection", w.collector.Run)
 }

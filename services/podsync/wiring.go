@@ -16,6 +16,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/leftovers"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/logrotate"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/gauges"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
@@ -90,6 +91,7 @@ type wiring struct {
 	allocations  *allocation.Store
 	images       *inventory.Images
 	collector    *imagegc.Collector
+	rotator      *logrotate.Rotator
 	gate         *gate.Gate
 	server       *server.Server
 }

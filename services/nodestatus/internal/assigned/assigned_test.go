@@ -26,6 +26,7 @@ type bench struct {
 
 	mu      sync.Mutex
 	events  []string
+	note    string
 	forbids string // a verb
 	stop    func()
 }
@@ -34,6 +35,12 @@ func (b *bench) Send(_ context.Context, e node.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.events = append(b.events, e.Reason+": "+e.Message)
+}
+
+func (b *bench) lastNote() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.note
 }
 
 func (b *bench) said() []string {
@@ -67,7 +74,11 @@ func onBench(t *testing.T, story func(t *testing.T, b *bench)) {
 // start is that of a nodestatus, which sees the Node.
 func (b *bench) start() {
 	client := b.api.Client()
-	b.Keeper = New(Config{NodeName: "n1", Nodes: client.CoreV1().Nodes(), ConfigMaps: client.CoreV1(), Events: b, Epoch: 7})
+	b.Keeper = New(Config{NodeName: "n1", Nodes: client.CoreV1().Nodes(), ConfigMaps: client.CoreV1(), Events: b, Epoch: 7, Note: func(text string) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.note = text
+	}})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = b.Run(ctx) }()
@@ -336,6 +347,14 @@ func TestWhatHasBecomeOfItStandsOnTheNode(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if got := annotations(); got[assignedAnnotation] != "ns/c@3" || got[activeAnnotation] != "ns/c@3" || got[goodAnnotation] != "" || got[errorAnnotation] != "" {
 			t.Errorf("after the apiserver was away: %v", got)
+		}
+		b.Tell(Stands{Assigned: "ns/c@3", Active: "ns/c@3", Waits: "until noon"})
+		if got, noted := annotations(), b.lastNote(); got[waitsAnnotation] != "until noon" || noted != "until noon" {
+			t.Errorf("what waits: %v, noted %q", got, noted)
+		}
+		b.Tell(Stands{Assigned: "ns/c@3", Active: "ns/c@3"})
+		if got, noted := annotations(), b.lastNote(); got[waitsAnnotation] != "" || noted != "" {
+			t.Errorf("what waits no more: %v, noted %q", got, noted)
 		}
 		before := len(b.api.Writes())
 		b.Tell(Stands{Assigned: "ns/c@3", Active: "ns/c@3"})
