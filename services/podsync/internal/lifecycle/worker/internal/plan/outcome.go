@@ -121,7 +121,7 @@ func (s *State) succeeded(o Outcome) Noted {
 		began, inEffect := s.ResizeActed(a, o.AllocatedAt)
 		return Noted{ResizeBegan: began, ResizeInEffect: inEffect}
 	case podstate.PullImage:
-		s.Images[a.Object] = Image{Spec: a.Image, Ref: o.ImageRef, RestartCount: a.Attempt}
+		s.Images[a.Object] = Image{Spec: a.Image, Ref: o.ImageRef, RestartCount: a.Attempt, Early: a.Early, At: s.Now}
 	case podstate.SetupVolumes:
 		s.Volumes.Ended(s.Pod, a, nil, nil)
 	case podstate.KeepStop:
