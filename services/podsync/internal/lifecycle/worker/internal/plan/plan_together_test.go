@@ -85,7 +85,7 @@ func (g *gale) decided() {
 func (g *gale) carryOut(a podstate.Action) bool {
 	switch a.Kind {
 	case podstate.KeepStop:
-		g.kept = true
+		g.kept, g.late = true, g.late || g.over()
 		return false
 	case podstate.MakeSandbox:
 		g.made[fmt.Sprintf("s%d", g.next+1)] = resize.Of(g.launched[a.Key])
