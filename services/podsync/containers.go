@@ -35,7 +35,7 @@ func (w *wiring) executor() (*execute.Executor, error) {
 		Finisher: w.statuses, Allocations: w.allocations, Ends: w.ends,
 		Starts: limiter.New(limiter.Config{Acquired: w.idle.Begin}), Stops: limiter.New(limiter.Config{Acquired: w.idle.Begin}),
 		Events: w.events, HostIPs: w.node.HostIPs, Metrics: w.deps.Metrics,
-		Returns: func(uid types.UID) bool { return w.pods.Returns(uid) },
+		Returns:   func(uid types.UID) bool { return w.pods.Returns(uid) },
 		PluginHas: w.devices.Has,
 	}), nil
 }

@@ -64,7 +64,7 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 					asksEachTime(s)
 					s.scripts["i0"] = fakecri.Sequence(fakecri.Run{For: 25 * time.Second})
 				}), 4*time.Second, "another image is pushed", func(w *world) { w.push("other") }),
-				cri:      ofTheFirst(),
+				cri: ofTheFirst(),
 			},
 			"runs an image that the registry has not had since",
 		},

@@ -96,7 +96,9 @@ func read(path string, names map[v1.ResourceName]bool) (there bool, err error) {
 		data, err = os.ReadFile(path)
 	}
 	var kept struct {
-		Data struct{ RegisteredDevices map[v1.ResourceName]json.RawMessage }
+		Data struct {
+			RegisteredDevices map[v1.ResourceName]json.RawMessage
+		}
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &kept)

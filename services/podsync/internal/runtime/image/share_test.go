@@ -139,7 +139,9 @@ func TestWhoAsksEachTimeJoinsNoPullThatBeganLongAgo(t *testing.T) {
 			{v1.PullAlways, time.Second, 2},
 		} {
 			time.Sleep(c.after)
-			wg.Go(func() { _, _ = p.Ensure(ctx, Request{Pod: &v1.Pod{}, Container: "c", Image: "hung:1", Policy: c.policy}) })
+			wg.Go(func() {
+				_, _ = p.Ensure(ctx, Request{Pod: &v1.Pod{}, Container: "c", Image: "hung:1", Policy: c.policy})
+			})
 			synctest.Wait()
 			if f.mu.Lock(); len(f.pulls) != c.pulls {
 				t.Errorf("%s, %v later: %d pulls, want %d", c.policy, c.after, len(f.pulls), c.pulls)
