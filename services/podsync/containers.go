@@ -2,12 +2,9 @@ package podsync
 
 import (
 	"context"
-	"path/filepath"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/host/devices"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/logrotate"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/execute"
@@ -38,10 +35,8 @@ func (w *wiring) executor() (*execute.Executor, error) {
 		Finisher: w.statuses, Allocations: w.allocations, Ends: w.ends,
 		Starts: limiter.New(limiter.Config{Acquired: w.idle.Begin}), Stops: limiter.New(limiter.Config{Acquired: w.idle.Begin}),
 		Events: w.events, HostIPs: w.node.HostIPs, Metrics: w.deps.Metrics,
-		Returns: func(uid types.UID) bool { return w.pods.Returns(uid) },
-		PluginHas: func(name v1.ResourceName) (bool, error) {
-			return devices.Registered(name, devices.Dir, filepath.Join(w.cfg.RootDir, "device-plugins"))
-		},
+		Returns:   func(uid types.UID) bool { return w.pods.Returns(uid) },
+		PluginHas: w.devices.Has,
 	}), nil
 }
 
