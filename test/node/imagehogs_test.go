@@ -31,6 +31,7 @@ func TestImagesAndEndedContainersGoBeforePodsWhenTheirOwnDiskIsShort(t *testing.
 			"imagefs.available": "25%", "imagefs.inodesFree": fmt.Sprintf("%d%%", keepImageInodes),
 		},
 		"evictionPressureTransitionPeriod": "15s", "imageGCHighThresholdPercent": 100,
+		"imageMinimumGCAge": "1s", // A kubelet keeps younger images though the disk is short.
 	}, prepare: func(h *house) {
 		h.must(unix.Mount("images", h.inst.Path("root"), "tmpfs", 0, fmt.Sprintf("size=%d,nr_inodes=%d", imageDisk, imageInodes)))
 		h.must(h.runtime.Process.Start(h.ctx))
