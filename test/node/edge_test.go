@@ -57,6 +57,10 @@ func TestAHogThatADeploymentMakesAnewIsEvictedEachTimeAndNobodyElse(t *testing.T
 		},
 	}, metav1.CreateOptions{})
 	h.must(err)
+	h.eventually(time.Minute, "there is a lease", func() error { // A kubelet makes it some time later.
+		_, err := h.cluster.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(h.ctx, nodeName, metav1.GetOptions{})
+		return err
+	})
 	agent, longest := h.agentPIDs(), time.Duration(0)
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(time.Second) { // A real node.
 		if p, err := h.pod("steady"); err != nil || !isReady(p) || restarts(p) > 0 {
