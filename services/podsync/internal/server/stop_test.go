@@ -123,6 +123,12 @@ func TestWhichPodsTheNodeEndsIsToldBesideThePods(t *testing.T) {
 		if v.GetGrace() != nil || v.GetEnded() {
 			t.Errorf("with the pod's own grace period: %v", v)
 		}
+		r.table.SetPod("orphan", []podstate.SandboxRow{{ID: "s", UID: "orphan", Namespace: "ns", Name: "dropped", Ready: true}}, nil)
+		r.act.endings = []podstate.Ending{{UID: "orphan"}}
+		if resp, err := r.client.ListDesiredPods(t.Context(), &podsyncv1.ListDesiredPodsRequest{}); err != nil || len(resp.GetEndings()) != 1 ||
+			resp.GetEndings()[0].GetNamespace() != "ns" || resp.GetEndings()[0].GetName() != "dropped" {
+			t.Errorf("one that only the runtime knows: %v, %v", resp, err)
+		}
 		r.act.endings = nil
 		again, err := r.client.ListDesiredPods(t.Context(), &podsyncv1.ListDesiredPodsRequest{KnownEpoch: resp.GetEpoch(), KnownRevision: resp.GetRevision()})
 		if err != nil || !again.GetUnchanged() || !again.GetEndingsKnown() || len(again.GetEndings()) != 0 {
