@@ -45,8 +45,6 @@ func setUpJoined() error {
 		"/var/lib/kubelet/config.yaml":      guarded(),
 		"/etc/default/kubelet":              "KUBELET_EXTRA_ARGS=--node-ip=10.0.2.15 --config-deadline=45s --dynamic-config-dir=" + dynamicConfig + "\n",
 		manifests + "/.made":                "",
-		// As podsync says itself, where systemCgroups is set.
-		dropIn("podsync"): "[Service]\nCapabilityBoundingSet=CAP_SYS_NICE\n",
 	}); err != nil {
 		return err
 	}

@@ -435,7 +435,12 @@ type PodEnding struct {
 	// How long it may take; unset is the pod's own grace period.
 	Grace *durationpb.Duration `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
 	// None of its processes is left.
-	Ended         bool `protobuf:"varint,6,opt,name=ended,proto3" json:"ended,omitempty"`
+	Ended bool `protobuf:"varint,6,opt,name=ended,proto3" json:"ended,omitempty"`
+	// The pod's namespace and name: its source may not have it any more, and no pod of this
+	// answer be it. Empty of an older podsync.
+	Namespace string `protobuf:"bytes,7,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The pod's name.
+	Name          string `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -510,6 +515,20 @@ func (x *PodEnding) GetEnded() bool {
 		return x.Ended
 	}
 	return false
+}
+
+func (x *PodEnding) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PodEnding) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 // Request of ListRuntimePods.
@@ -5763,14 +5782,16 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\tunchanged\x18\x04 \x01(\bR\tunchanged\x12\x18\n" +
 	"\apartial\x18\x05 \x01(\bR\apartial\x127\n" +
 	"\aendings\x18\x06 \x03(\v2\x1d.polylet.podsync.v1.PodEndingR\aendings\x12#\n" +
-	"\rendings_known\x18\a \x01(\bR\fendingsKnown\"\xc8\x01\n" +
+	"\rendings_known\x18\a \x01(\bR\fendingsKnown\"\xfa\x01\n" +
 	"\tPodEnding\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12/\n" +
 	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x14\n" +
-	"\x05ended\x18\x06 \x01(\bR\x05ended\"\x18\n" +
+	"\x05ended\x18\x06 \x01(\bR\x05ended\x12\x1c\n" +
+	"\tnamespace\x18\a \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\b \x01(\tR\x04name\"\x18\n" +
 	"\x16ListRuntimePodsRequest\"-\n" +
 	"\x17ListRuntimePodsResponse\x12\x12\n" +
 	"\x04pods\x18\x01 \x03(\fR\x04pods\"\x18\n" +
