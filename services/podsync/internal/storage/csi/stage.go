@@ -21,8 +21,9 @@ const globalMount = "globalmount"
 // stagedData is what volumeDataFile holds beside a staged volume, as the kubelet writes
 // it; the fields' order is its, too.
 type stagedData struct {
-	DriverName   string `json:"driverName"`
-	VolumeHandle string `json:"volumeHandle"`
+	DriverName          string `json:"driverName"`
+	SELinuxMountContext string `json:"seLinuxMountContext,omitempty"`
+	VolumeHandle        string `json:"volumeHandle"`
 }
 
 // stagings is where all volumes are staged, by their drivers.
@@ -47,7 +48,7 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 	before := !errors.Is(readErr, fs.ErrNotExist)
 	err := os.MkdirAll(filepath.Join(dir, globalMount), 0o750)
 	if err == nil && (!before || errors.Is(readErr, errDamaged)) {
-		err = writeData(dir, stagedData{DriverName: w.data.DriverName, VolumeHandle: w.data.VolumeHandle})
+		err = writeData(dir, stagedData{DriverName: w.data.DriverName, SELinuxMountContext: w.data.SELinuxMountContext, VolumeHandle: w.data.VolumeHandle})
 	}
 	if err != nil {
 		return fmt.Errorf("kubernetes.io/csi: failed to save volume info data: %w", err)
