@@ -38,10 +38,10 @@ func newSELinux(reg prometheus.Registerer) *selinuxMetrics {
 			vec("pod_context_mismatch_warnings", "Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume."+later, "access_mode"),
 		},
 		volume: failures{
-			vec("volume_context_mismatch_errors", "Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod needs."+retried+"Pods.", "volume_plugin", "access_mode"),
-			vec("volume_context_mismatch_warnings", "Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod needs."+later, "volume_plugin", "access_mode"),
+			vec("volume_context_mismatch_errors", "Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod needs."+retried+"Pods.", "access_mode", "volume_plugin"),
+			vec("volume_context_mismatch_warnings", "Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod needs."+later, "access_mode", "volume_plugin"),
 		},
-		admitted: vec("volumes_admitted", "Number of volumes whose SELinux context was fine and will be mounted with mount -o context option.", "volume_plugin", "access_mode"),
+		admitted: vec("volumes_admitted", "Number of volumes whose SELinux context was fine and will be mounted with mount -o context option.", "access_mode", "volume_plugin"),
 	}
 }
 
@@ -72,13 +72,13 @@ func (m *Metrics) SELinuxPodMismatch(refused bool, mode string) {
 // has it; plugin is the volume's, with its driver.
 func (m *Metrics) SELinuxVolumeMismatch(refused bool, plugin, mode string) {
 	if m != nil {
-		m.selinux.volume.of(refused).WithLabelValues(plugin, mode).Inc()
+		m.selinux.volume.of(refused).WithLabelValues(mode, plugin).Inc()
 	}
 }
 
 // SELinuxVolumeAdmitted counts a volume that is mounted with a label, or would be.
 func (m *Metrics) SELinuxVolumeAdmitted(plugin, mode string) {
 	if m != nil {
-		m.selinux.admitted.WithLabelValues(plugin, mode).Inc()
+		m.selinux.admitted.WithLabelValues(mode, plugin).Inc()
 	}
 }

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,8 +35,12 @@ func (s *Set) SubPath(ctx context.Context, pod *v1.Pod, container string, index 
 		return "", err
 	}
 	target := filepath.Join(s.podDir(pod.UID), subPathsDir, volumeName, container, strconv.Itoa(index))
-	if served, err := s.isServed(pod, volumeName, volume); served || err != nil {
-		return target, cmp.Or(err, s.subPathApart(ctx, pod.UID, volumeName, volume, path, target))
+	served, err := s.isServed(pod, volumeName, volume)
+	if err != nil {
+		return "", err
+	}
+	if served {
+		return target, s.subPathApart(ctx, pod.UID, volumeName, volume, path, target)
 	}
 	_, leave, err := s.enter(ctx, pod.UID)
 	if err != nil {
