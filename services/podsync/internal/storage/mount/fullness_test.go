@@ -2,10 +2,13 @@ package mount
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +35,50 @@ func TestHowFullAFilesystemIsIsAskedByAProcessOfItsOwn(t *testing.T) {
 	if _, err := k.Fullness(t.Context(), dir+"/absent"); err == nil || !strings.Contains(err.Error(), "no such file or directory") {
 		t.Error(err)
 	}
+}
+
+// TestAsManyAsAskAboutOneFilesystemAreAnsweredByOneProcess: who measures a node asks about
+// all of its volumes at once.
+func TestAsManyAsAskAboutOneFilesystemAreAnsweredByOneProcess(t *testing.T) {
+	target := onAMount(t)
+	synctest.Test(t, func(t *testing.T) {
+		p := &processes{}
+		k := &Kernel{looks: p}
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				if f, err := k.Fullness(t.Context(), target); err != nil || f.Used != 7 {
+					t.Errorf("%+v, %v", f, err)
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		all := 0
+		for _, n := range p.asked {
+			all += n
+		}
+		if all != 100 || len(p.asked) > 3 || slices.Max(p.asked) > mostAtOnce {
+			t.Errorf("processes were asked about %v paths", p.asked)
+		}
+		if n := len(k.full.waiting) + len(k.full.asking); n != 0 {
+			t.Errorf("%d are left over", n)
+		}
+	})
+}
+
+// processes say after a second that 7 bytes are used, wherever it is.
+type processes struct{ asked []int }
+
+func (p *processes) Do(_ context.Context, _, _ string, paths ...string) (string, error) {
+	p.asked = append(p.asked, len(paths)) // one after the other
+	time.Sleep(time.Second)
+	answers := make([]fullnessAnswer, len(paths))
+	for i := range answers {
+		answers[i].Fullness.Used = 7
+	}
+	said, err := json.Marshal(answers)
+	return string(said), err
 }
 
 func TestAServerThatDoesNotSayHowFullItIsIsNotWaitedForLong(t *testing.T) {

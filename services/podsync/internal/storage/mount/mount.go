@@ -71,6 +71,7 @@ type Kernel struct {
 
 	// ends and looks are what is done apart; one does not wait for the other.
 	ends, looks doer
+	full        questions
 }
 
 // doer does what Calls has; *apart.Processes is one.
