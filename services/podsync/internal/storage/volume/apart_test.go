@@ -6,14 +6,17 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -39,8 +42,8 @@ func (p *processes) all() []string {
 
 func TestASubPathOfAServersVolumeIsLookedUpByAnotherProcess(t *testing.T) {
 	f := newFixture(t)
-	apart := &processes{do: func(context.Context) error { return nil }}
-	f.set.deps.Apart = apart
+	others := &processes{do: func(context.Context) error { return nil }}
+	f.set.deps.Apart = others
 	f.bind("c", "pv", nfsPV("s", "/claimed"))
 	pod := podWith(nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}), claimVolume("c", "c"), emptyDirVolume("e"))
 	if err := f.set.Setup(t.Context(), pod); err != nil {
@@ -58,13 +61,13 @@ func TestASubPathOfAServersVolumeIsLookedUpByAnotherProcess(t *testing.T) {
 			want = append(want, "subpath "+filepath.Join(below, dir)+" a/b "+at)
 		}
 	}
-	got := apart.all()
+	got := others.all()
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("asked for %q, want %q", got, want)
 	}
-	if _, err := f.set.SubPath(t.Context(), pod, "main", 3, "v", "../x"); err == nil || len(apart.all()) != 2 {
+	if _, err := f.set.SubPath(t.Context(), pod, "main", 3, "v", "../x"); err == nil || len(others.all()) != 2 {
 		t.Errorf("what leads out is looked up: %v", err)
 	}
 }
@@ -74,8 +77,8 @@ func TestASubPathOfAServersVolumeIsLookedUpByAnotherProcess(t *testing.T) {
 func TestASubPathWhoseServerDoesNotAnswerHoldsUpNothingElseOfItsPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		apart := &processes{do: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }}
-		f.set.deps.Apart, f.set.deps.Pods = apart, nil
+		others := &processes{do: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }}
+		f.set.deps.Apart, f.set.deps.Pods = others, nil
 		pod := podWith(nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}), emptyDirVolume("e"))
 		if err := f.set.Setup(t.Context(), pod); err != nil {
 			t.Fatal(err)
@@ -92,7 +95,7 @@ func TestASubPathWhoseServerDoesNotAnswerHoldsUpNothingElseOfItsPod(t *testing.T
 			}
 			cancel()
 		}
-		if n := len(apart.all()); n != 2 {
+		if n := len(others.all()); n != 2 {
 			t.Errorf("%d processes were asked", n)
 		}
 		began = time.Now()
@@ -102,7 +105,7 @@ func TestASubPathWhoseServerDoesNotAnswerHoldsUpNothingElseOfItsPod(t *testing.T
 		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil || time.Since(began) != 0 {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		if _, err := f.set.SubPath(t.Context(), pod, "main", 0, "v", "a"); err == nil || len(apart.all()) != 2 {
+		if _, err := f.set.SubPath(t.Context(), pod, "main", 0, "v", "a"); err == nil || len(others.all()) != 2 {
 			t.Errorf("what is taken down is looked up: %v", err)
 		}
 	})
@@ -184,5 +187,56 @@ func TestASubPathIsFoundByAnotherProcessAsByPodsync(t *testing.T) {
 	}
 	if _, err := subPathCall([]string{volume, "out", filepath.Join(f.root, "at", "c", "1")}); err == nil {
 		t.Error("a link leads out of the volume")
+	}
+}
+
+// silentDriver is a CSI driver whose volumes are filesystems of a process that answers
+// nothing.
+type silentDriver struct{ fuse *os.File }
+
+func (d silentDriver) Setup(_ context.Context, r Request) (Made, error) {
+	path := filepath.Join(r.Dir, csiMount)
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return Made{}, err
+	}
+	options := "rootmode=40000,user_id=0,group_id=0,fd=" + strconv.Itoa(int(d.fuse.Fd()))
+	return Made{Path: path}, unix.Mount("silent", path, "fuse.silent", 0, options)
+}
+
+func (d silentDriver) Teardown(_ context.Context, v Remains) error {
+	path := filepath.Join(v.Dir, csiMount)
+	return errors.Join(unix.Unmount(path, unix.MNT_DETACH), os.Remove(path), os.Remove(v.Dir))
+}
+
+// TestWhoeverLooksASubPathUpEndsWithItsPod: nothing of podsync waits for a filesystem that
+// answers nothing, and no process is left.
+func TestWhoeverLooksASubPathUpEndsWithItsPod(t *testing.T) {
+	f := onKernel(t)
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("there is no FUSE: %v", err)
+	}
+	defer fuse.Close()
+	f.set.deps.CSI, f.set.drivers[pluginCSI] = silentDriver{fuse}, silentDriver{fuse}
+	processes := apart.New(apart.Config{Most: 1, MostOfOne: 1})
+	f.set.deps.Apart = processes
+	pod := podWith(csiVolume("v", "silent"))
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := f.set.SubPath(ctx, pod, "main", 0, "v", "a"); err == nil || !strings.Contains(err.Error(), "it is still being set up") {
+		t.Error(err)
+	}
+	if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if _, err := processes.Do(t.Context(), "another", callSubPath); err == nil || !strings.Contains(err.Error(), "takes a volume") {
+		t.Errorf("its process is left: %v", err)
 	}
 }
