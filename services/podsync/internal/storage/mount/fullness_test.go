@@ -113,6 +113,9 @@ func TestAFileServerThatNeverAnswersHoldsUpNoThread(t *testing.T) {
 	if _, err := k.Fullness(t.Context(), dir); !errors.Is(err, errSlow) {
 		t.Error(err)
 	}
+	if mounted, err := mountedByTable(dir); err != nil || !mounted {
+		t.Errorf("mounted: %v, %v", mounted, err)
+	}
 	if served, err := k.Served(dir); err != nil || !served[dir] {
 		t.Errorf("%v, %v", served, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -160,9 +161,21 @@ func (k *Kernel) Mounted(target string) (bool, error) {
 	case err != nil && !errors.Is(err, unix.ENOSYS):
 		return false, fmt.Errorf("look at %s: %w", target, err)
 	}
-	mounted, err := mountinfo.Mounted(target) // before Linux 5.8
+	return mountedByTable(target) // before Linux 5.8
+}
+
+// mountedByTable reads the kernel's table of mounts, in which no path has a link.
+func mountedByTable(target string) (bool, error) {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(target))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	return mounted, err
+	if err != nil {
+		return false, fmt.Errorf("look at %s: %w", target, err)
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(target))))
+	if err != nil {
+		return false, fmt.Errorf("look for what is mounted on %s: %w", target, err)
+	}
+	return len(mounts) > 0, nil
 }
