@@ -38,7 +38,7 @@ func (h *Host) File() string {
 // read looks once: a machine is booted with a policy, or without.
 func (h *Host) read() {
 	var st unix.Statfs_t
-	if unix.Statfs(h.at("/sys/fs/selinux"), &st) != nil || st.Type != unix.SELINUX_MAGIC {
+	if unix.Statfs(h.at("/sys/fs/selinux"), &st) != nil || uint32(st.Type) != unix.SELINUX_MAGIC { //nolint:gosec // It is as wide as that.
 		return
 	}
 	own, err := os.ReadFile(h.at("/proc/self/attr/current"))
