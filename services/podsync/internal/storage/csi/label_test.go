@@ -17,11 +17,11 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
-// policy is a node with SELinux, or without.
-type policy struct{ enabled bool }
+// seLinux is a node with SELinux, or without.
+type seLinux struct{ enabled bool }
 
-func (p policy) Enabled() bool { return p.enabled }
-func (policy) File() string    { return "u:object_r:container_file_t:s0" }
+func (p seLinux) Enabled() bool { return p.enabled }
+func (seLinux) File() string    { return "u:object_r:container_file_t:s0" }
 
 // labelOf is the label of files that a process of a level may use.
 func labelOf(level string) string { return "u:object_r:container_file_t:" + level }
@@ -33,7 +33,7 @@ func labels(t *testing.T, all bool) (*bench, *prometheus.Registry) {
 	yes := true
 	b.cluster.driver.Spec.SELinuxMount = &yes
 	counted := prometheus.NewRegistry()
-	b.deps.SELinux, b.deps.Metrics, b.cfg.SELinuxMount = policy{true}, metrics.New(counted), all
+	b.deps.SELinux, b.deps.Metrics, b.cfg.SELinuxMount = seLinux{true}, metrics.New(counted), all
 	return b, counted
 }
 
@@ -110,7 +110,7 @@ func TestAVolumeIsMountedWithItsPodsLabel(t *testing.T) {
 
 func TestAVolumeIsMountedAsEverWhereNoLabelIsTo(t *testing.T) {
 	for name, change := range map[string]func(b *bench, r volume.Request){
-		"no SELinux":        func(b *bench, _ volume.Request) { b.deps.SELinux = policy{} },
+		"no SELinux":        func(b *bench, _ volume.Request) { b.deps.SELinux = seLinux{} },
 		"no policy":         func(b *bench, _ volume.Request) { b.deps.SELinux = nil },
 		"the driver cannot": func(b *bench, _ volume.Request) { b.cluster.driver.Spec.SELinuxMount = nil },
 		"an access mode for many": func(_ *bench, r volume.Request) {
@@ -208,7 +208,7 @@ func TestAVolumeThatAnotherPodStillHasIsNotStagedAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := b.restarted(t)
-	again.deps.SELinux, again.cfg.SELinuxMount = policy{true}, true
+	again.deps.SELinux, again.cfg.SELinuxMount = seLinux{true}, true
 	if err := again.Register(t.Context(), b.plugin); err != nil {
 		t.Fatal(err)
 	}
