@@ -164,6 +164,30 @@ func TestADeadServersVolumesAndSubPathsAreWaitedForTogether(t *testing.T) {
 	})
 }
 
+// TestNoSubPathIsLookedUpWhileItsVolumesAreTakenDown: it would be mounted where nobody
+// looks any more.
+func TestNoSubPathIsLookedUpWhileItsVolumesAreTakenDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		others := &processes{do: func(context.Context) error { return nil }}
+		f.set.deps.Apart, f.set.deps.Mounter = others, &deadServer{Fake: f.mounts}
+		pod := podWith(nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}))
+		if err := f.set.Setup(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		path, _ := f.set.HostPath("uid-1", "v") // as who has looked for it before
+		done := make(chan error, 1)
+		go func() { done <- f.set.Teardown(t.Context(), "uid-1") }()
+		time.Sleep(time.Second)
+		if err := f.set.subPathApart(t.Context(), "uid-1", "v", path, "a", "/target"); !errors.Is(err, errTornDown) || len(others.all()) != 0 {
+			t.Errorf("%v, asked for %q", err, others.all())
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestASubPathIsFoundByAnotherProcessAsByPodsync(t *testing.T) {
 	f := onKernel(t)
 	volume, target := filepath.Join(f.root, "volume"), filepath.Join(f.root, "at", "c", "0")
