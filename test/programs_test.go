@@ -18,6 +18,7 @@ import (
 var programs = []string{
 	"internal/supervise/supervise.go",
 	"services/nodestatus/internal/nodelog/journal.go",
+	"services/podsync/internal/host/apart/apart.go",
 	"services/podsync/internal/host/firewall/run.go",
 	"services/podsync/internal/runtime/image/credentialprovider/run.go",
 	"services/podsync/internal/resources/userns/host.go",

@@ -13,9 +13,13 @@ import (
 
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/daemon"
+	podsyncservice "github.com/polylet/polylet/services/podsync"
 )
 
 func main() {
+	if code, is := podsyncservice.Apart(os.Args[1:], os.Stdout); is {
+		os.Exit(code)
+	}
 	os.Exit(daemon.Main(func(ctx context.Context) error {
 		root := newRootCommand()
 		root.SetArgs(arguments(os.Args))

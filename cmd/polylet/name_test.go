@@ -16,10 +16,19 @@ import (
 // polylet run and its children are.
 func TestMain(m *testing.M) {
 	as := append(os.Args, "")[1]
-	if filepath.Base(os.Args[0]) == kubeletName || slices.Contains([]string{"run", launchCommand, "gateway", "handout"}, as) {
+	if filepath.Base(os.Args[0]) == kubeletName || slices.Contains([]string{"run", launchCommand, "gateway", "handout", "--apart"}, as) {
 		main()
 	}
 	os.Exit(m.Run())
+}
+
+// TestPolyletDoesOneCallOfPodsyncsWhenItIsBegunForThat: also under another name.
+func TestPolyletDoesOneCallOfPodsyncsWhenItIsBegunForThat(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "--apart", "fullness", t.TempDir())
+	out, err := cmd.Output()
+	if err != nil || !bytes.Contains(out, []byte(`{"answer":"[{\"fullness\":{\"capacity\":`)) {
+		t.Errorf("%s, %v", out, err)
+	}
 }
 
 func TestTheNameKubeletIsPolyletRun(t *testing.T) {

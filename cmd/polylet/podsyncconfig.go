@@ -78,6 +78,7 @@ func podsOf(config *podsyncservice.Config, loaded *kubeletconfig.Loaded) {
 	out.TrustBundles = loaded.FeatureEnabled("ClusterTrustBundleProjection")
 	out.Certificates = loaded.FeatureEnabled("PodCertificateRequest")
 	out.VolumeHealth = loaded.FeatureEnabled("CSIVolumeHealth")
+	out.SELinuxMount = loaded.FeatureEnabled("SELinuxMount")
 	out.NoController = !*loaded.Config.EnableControllerAttachDetach
 	set(&out.SeccompDefault, c.SeccompDefault)
 	out.SingleProcessOOMKill = c.SingleProcessOOMKill

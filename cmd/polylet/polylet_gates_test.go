@@ -67,6 +67,14 @@ func TestTheGateOfVolumesHealthReachesPodsync(t *testing.T) {
 	}
 }
 
+func TestTheGateOfSELinuxMountsReachesPodsync(t *testing.T) {
+	for gates, want := range map[string]bool{"": false, "SELinuxMount=true": true} {
+		if c, err := podsyncConfig(loadedWith(t, "--feature-gates="+gates)); err != nil || c.Pods.SELinuxMount != want {
+			t.Errorf("%q: all volumes are mounted with labels: %v, %v", gates, c.Pods.SELinuxMount, err)
+		}
+	}
+}
+
 func TestTheGatesOfAPodsFieldsReachPodsync(t *testing.T) {
 	for gates, want := range map[string][4]bool{ // EnvFiles, HostnameOverride, ContainerStopSignals and the condition
 		"":                          {true, true, false, true}, // the defaults of the release

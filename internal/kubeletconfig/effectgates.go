@@ -26,7 +26,7 @@ func gateEffectGroups() []gateEffectGroup {
 		{used("podsync"), `ContainerStopSignals EnvFiles ContainerRestartRules InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 			KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages KubeletServiceAccountTokenForCredentialProviders
 			HostnameOverride MemoryQoS PodLevelResources QOSReserved PodReadyToStartContainersCondition PreventStaticPodAPIReferences
-			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection CSIVolumeHealth PodCertificateRequest`},
+			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection CSIVolumeHealth PodCertificateRequest SELinuxMount`},
 		{used("nodestatus"), "AllowDNSOnlyNodeCSR"},
 		{used("podsync, nodestatus"), "NodeDeclaredFeatures InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScalingInitContainers RestartAllContainersOnContainerExits"},
 		{used("podsync, nodestatus, gateway"), "ExtendWebSocketsToKubelet"},
@@ -38,7 +38,6 @@ func gateEffectGroups() []gateEffectGroup {
 		{ours("stats reads cgroups itself"), "PodAndContainerStatsFromCRI"},
 		{ours("the behaviour of earlier releases is not offered"), "ChangeContainerStatusOnKubeletRestart KubeletRegistrationGetOnExistsOnly"},
 		{later(noManagers), "CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions DisableCPUQuotaWithExclusiveCPUs PodLevelResourceManagers"},
-		{later(noVolumes), "SELinuxMount"},
 		{later("there is no DRA yet"), "DRANodeAllocatableResources DRAWorkloadResourceClaims DRAConsumableCapacity DRAExtendedResource " +
 			"ResourceHealthStatus ResourceHealthStatusMessage KubeletPodResourcesListUseActivePods"},
 		{later("it is not built"), `CRIListStreaming ImageVolumeWithDigest KubeletInUserNamespace LocalStorageCapacityIsolationFSQuotaMonitoring

@@ -103,6 +103,8 @@ type PodsConfig struct {
 	Certificates bool
 	// VolumeHealth is the gate CSIVolumeHealth.
 	VolumeHealth bool
+	// SELinuxMount is the gate.
+	SELinuxMount bool
 	// NoController: no controller attaches volumes to the node
 	// (enableControllerAttachDetach is false), and nobody else does.
 	NoController bool

@@ -2,19 +2,36 @@ package podsync
 
 import (
 	"context"
+	"io"
+	"maps"
 	"os"
 
 	"google.golang.org/grpc"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/alone"
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // DialRuntime returns a connection to a runtime's endpoint; it connects when it
 // is used, and again within a second when the runtime comes back.
 func DialRuntime(endpoint string) (*grpc.ClientConn, error) { return cri.Dial(endpoint) }
+
+// Apart does one call of podsync's if this process was begun for that, and says so: what
+// waits for somebody who may not answer is done apart from podsync, by its program anew.
+// args are those of the process, without its name; code is what it ends with.
+func Apart(args []string, out io.Writer) (code int, is bool) {
+	if len(args) == 0 || args[0] != apart.Flag {
+		return 0, false
+	}
+	calls := mount.Calls()
+	maps.Copy(calls, volume.Calls())
+	return apart.Main(args, calls, out), true
+}
 
 func (p MachinePolicy) kernel() kernel.Config {
 	cfg := kernel.Config{FailSwapOn: p.FailSwapOn, FailCgroupV1: p.FailCgroupV1, Tunables: kernel.Modify}

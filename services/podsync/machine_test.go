@@ -1,6 +1,7 @@
 package podsync
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,20 @@ func TestASocketForThePodsAPIThatCannotBeMadeEndsNothingAndIsSaid(t *testing.T) 
 			t.Errorf("the runtime is %q although only the socket is missing", got)
 		}
 	})
+}
+
+func TestAProcessIsBegunApartOnlyByItsFirstArgument(t *testing.T) {
+	for _, args := range [][]string{nil, {"podsync"}, {"podsync", "--apart"}} {
+		if _, is := Apart(args, io.Discard); is {
+			t.Errorf("%q is a call", args)
+		}
+	}
+	for _, call := range []string{"unmount", "detach", "fullness", "subpath"} {
+		var out strings.Builder
+		if code, is := Apart([]string{"--apart", call}, &out); !is || code != 0 || !strings.Contains(out.String(), call+" takes ") {
+			t.Errorf("%s: %v, %d, %s", call, is, code, out.String())
+		}
+	}
 }
 
 // Of a file of allocations that was damaged all that can be done is done at the

@@ -83,6 +83,10 @@ type Mounter interface {
 	Remote(ctx context.Context, source, target, filesystem string, options []string) error
 	// UnmountRemote is Unmount for one whose server may not answer any more.
 	UnmountRemote(ctx context.Context, target string) error
+	// Served are the mounts at and below dir of which a server is asked, or a process.
+	Served(dir string) (map[string]bool, error)
+	// Fullness says how full the filesystem at a path is, whose server may not answer.
+	Fullness(ctx context.Context, path string) (mount.Fullness, error)
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
 	Restrict(target string, options []string) error
 	// Release ends loop devices that hold file open.

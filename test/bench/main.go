@@ -18,12 +18,14 @@ import (
 	"github.com/polylet/polylet/test/bench/internal/pods"
 	"github.com/polylet/polylet/test/bench/internal/rows"
 	"github.com/polylet/polylet/test/bench/internal/scale"
+	"github.com/polylet/polylet/test/bench/internal/volumes"
 )
 
 const usage = `usage: bench COMMAND [flags]
   pods    how long pods take to be Ready and to be gone, and the same for the runtime alone
   api     the node's API with a burst of pods: documents, exec, logs, port-forward
   rows    how soon probes, kills and changed files are noticed, and what an idle node costs
+  volumes how long pods with volumes take to be Ready, to be gone, and their volumes to be unmounted
   scale   hundreds of pods on a fake runtime
 bench COMMAND -h lists the flags of a command.
 `
@@ -32,7 +34,7 @@ bench COMMAND -h lists the flags of a command.
 type command func(*flag.FlagSet) func(context.Context) error
 
 func commands() map[string]command {
-	return map[string]command{"pods": pods.Command, "api": api.Command, "rows": rows.Command, "scale": scale.Command}
+	return map[string]command{"pods": pods.Command, "api": api.Command, "rows": rows.Command, "volumes": volumes.Command, "scale": scale.Command}
 }
 
 func main() {
@@ -57,7 +59,7 @@ func parse(args []string) (func(context.Context) error, error) {
 	make, ok := commands()[name]
 	if !ok {
 		fmt.Fprint(os.Stderr, usage)
-		return nil, fmt.Errorf("no command %q; use pods, api, rows or scale", name)
+		return nil, fmt.Errorf("no command %q; use pods, api, rows, volumes or scale", name)
 	}
 	fs := flag.NewFlagSet("bench "+name, flag.ContinueOnError)
 	measure := make(fs)

@@ -26,7 +26,7 @@ func TestACommandIsFoundByNameOrByTheFlagThatItWas(t *testing.T) {
 }
 
 func TestFlagsOfAnotherCommandAndUnknownCommandsAreRefused(t *testing.T) {
-	for _, args := range []string{"api -burst 20 -requests 0", "pods -memory", "rows -idle-pods 4", "scale -pods 10 -limits raised,default", "-rows -agents polylet,kubelet"} {
+	for _, args := range []string{"api -burst 20 -requests 0", "pods -memory", "rows -idle-pods 4", "volumes -own 4 -driven 2", "scale -pods 10 -limits raised,default", "-rows -agents polylet,kubelet"} {
 		if _, err := parse(strings.Fields(args)); err != nil {
 			t.Errorf("%q: %v", args, err)
 		}

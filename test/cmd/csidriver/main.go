@@ -49,6 +49,7 @@ func run() error {
 	stage := flag.Bool("stage", false, "volumes are staged for the node, and published from there")
 	grow := flag.Bool("grow", false, "volumes grow while they are used")
 	stats := flag.Bool("stats", false, "say how full volumes are")
+	calls := flag.String("calls", "", "file to which each call with a volume adds a line with its name")
 	flag.Parse()
 	cfg := fakecsi.Config{
 		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Bind: bind, Mounted: mounted,
@@ -61,6 +62,11 @@ func run() error {
 		if raw, err := os.ReadFile(filepath.Join(*faults, "max-volumes")); err == nil && at == "NodeGetInfo" {
 			most, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
 			driver.SetMaxVolumes(most)
+		}
+		if *calls != "" && !strings.HasSuffix(at, " done") {
+			if err := note(*calls, at); err != nil {
+				return err
+			}
 		}
 		return fault(ctx, filepath.Join(*faults, at))
 	}
@@ -87,6 +93,16 @@ func run() error {
 	<-ctx.Done()
 	stop()
 	return nil
+}
+
+// note adds a line to a file.
+func note(file, line string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	return errors.Join(err, f.Close())
 }
 
 func mount(volume, target string, readOnly bool) error {

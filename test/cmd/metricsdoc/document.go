@@ -19,7 +19,7 @@ Names, types, labels and buckets are those of a kubelet 1.36, so that its dashbo
 - ` + "`/metrics`" + ` is the union of five processes. Families that each of them has (` + "`go_*`, `process_*`, `rest_client_*`, `workqueue_*`, `polylet_build_info`, `polylet_dependency_ready`" + `) carry the label ` + "`service`" + `: sum over it where a kubelet has one series.
 - A process that is away takes its families away and fails nothing: ` + "`polylet_up{service}`" + ` is 0 then.
 - ` + "`kubelet_pod_worker_duration_seconds`" + ` is one round of a pod's worker (create, sync, kill) without the actions that it starts, which run beside it.
-- ` + "`kubelet_volume_metric_collection_duration_seconds{metric_source}`" + ` is filesystem, directory, or the name of a CSI driver: what was asked, not which plugin.
+- ` + "`kubelet_volume_metric_collection_duration_seconds{metric_source}`" + ` is filesystem, directory, the name of a CSI driver, or kubernetes.io/nfs: what was asked, not which plugin.
 - ` + "`kubelet_volume_stats_*`" + ` are of claims: those that are bound to a hostPath have none, as on a kubelet.
 - ` + "`kubelet_certificate_manager_server_ttl_seconds`" + ` is that of the certificate that is shown, a self-signed one too.
 - ` + "`storage_operation_duration_seconds`" + ` has volume_mount and volume_unmount; there is no attaching.

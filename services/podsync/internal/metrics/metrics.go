@@ -24,6 +24,7 @@ type Metrics struct {
 	storage, storageTotal, csi    *prometheus.HistogramVec
 	httpFallbacks, sleepsCutShort prometheus.Counter
 	losing                        *prometheus.GaugeVec
+	selinux                       *selinuxMetrics
 
 	// reg takes those that are there with a gate only.
 	reg                  prometheus.Registerer
@@ -75,6 +76,7 @@ func New(reg prometheus.Registerer) *Metrics {
 	m.losing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubelet_cri_losing_support", Help: "the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded.",
 	}, []string{"version"})
+	m.selinux = newSELinux(reg)
 	reg.MustRegister(m.losing, m.relist, m.interval, m.events.connected, m.events.failed, m.events.latency, m.statusSync, m.statusRefused, m.cgroup,
 		m.storage, m.storageTotal, m.csi, m.httpFallbacks, m.sleepsCutShort)
 	return m
@@ -183,6 +185,7 @@ func (m *Metrics) CSI(driver, method, code string, migrated bool, took time.Dura
 func (m *Metrics) ForgetCSI(driver string) {
 	if m != nil {
 		m.csi.DeletePartialMatch(prometheus.Labels{"driver_name": driver})
+		m.selinux.forget(driver)
 	}
 }
 

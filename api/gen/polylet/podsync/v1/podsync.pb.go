@@ -1372,7 +1372,7 @@ type Volume struct {
 	InMemory bool `protobuf:"varint,4,opt,name=in_memory,json=inMemory,proto3" json:"in_memory,omitempty"`
 	// PersistentVolumeClaim it comes from, empty for others.
 	PvcName string `protobuf:"bytes,5,opt,name=pvc_name,json=pvcName,proto3" json:"pvc_name,omitempty"`
-	// Only its driver can say how full it is: see GetVolumeUsage. host_path is empty then.
+	// Only its driver or server can say how full it is: see GetVolumeUsage. host_path is empty then.
 	Driven        bool `protobuf:"varint,6,opt,name=driven,proto3" json:"driven,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1508,7 +1508,7 @@ func (x *GetVolumeUsageRequest) GetVolume() string {
 // Response of GetVolumeUsage. What the driver does not say is 0.
 type GetVolumeUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The driver's name.
+	// The driver's name, or kubernetes.io/nfs.
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
 	// What can still be written, in bytes.
 	AvailableBytes uint64 `protobuf:"varint,2,opt,name=available_bytes,json=availableBytes,proto3" json:"available_bytes,omitempty"`

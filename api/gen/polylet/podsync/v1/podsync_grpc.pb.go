@@ -75,10 +75,10 @@ type PodSyncServiceClient interface {
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(ctx context.Context, in *ListFilesystemUsageRequest, opts ...grpc.CallOption) (*ListFilesystemUsageResponse, error)
-	// GetVolumeUsage asks the driver of a volume how full it is. NOT_FOUND: the pod has no
-	// such volume that a driver could be asked about. UNIMPLEMENTED: the driver cannot say,
-	// or podsync is older. One driver that hangs delays the answers about its own volumes
-	// alone.
+	// GetVolumeUsage asks the driver of a volume, or the server of one of NFS, how full it is.
+	// NOT_FOUND: the pod has no such volume that somebody could be asked about.
+	// UNIMPLEMENTED: the driver cannot say, or podsync is older. One driver or server that
+	// hangs delays the answers about its own volumes alone.
 	GetVolumeUsage(ctx context.Context, in *GetVolumeUsageRequest, opts ...grpc.CallOption) (*GetVolumeUsageResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
 	GetRuntime(ctx context.Context, in *GetRuntimeRequest, opts ...grpc.CallOption) (*GetRuntimeResponse, error)
@@ -488,10 +488,10 @@ type PodSyncServiceServer interface {
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error)
-	// GetVolumeUsage asks the driver of a volume how full it is. NOT_FOUND: the pod has no
-	// such volume that a driver could be asked about. UNIMPLEMENTED: the driver cannot say,
-	// or podsync is older. One driver that hangs delays the answers about its own volumes
-	// alone.
+	// GetVolumeUsage asks the driver of a volume, or the server of one of NFS, how full it is.
+	// NOT_FOUND: the pod has no such volume that somebody could be asked about.
+	// UNIMPLEMENTED: the driver cannot say, or podsync is older. One driver or server that
+	// hangs delays the answers about its own volumes alone.
 	GetVolumeUsage(context.Context, *GetVolumeUsageRequest) (*GetVolumeUsageResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
 	GetRuntime(context.Context, *GetRuntimeRequest) (*GetRuntimeResponse, error)

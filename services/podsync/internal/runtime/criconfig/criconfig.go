@@ -37,9 +37,9 @@ type Volumes interface {
 	// Device is HostPath of a volume that is a device, of which HostPath knows nothing.
 	Device(uid types.UID, volumeName string) (string, bool)
 	SubPath(ctx context.Context, pod *v1.Pod, container string, index int, volumeName, path string) (string, error)
-	// OfHost says whether a claim's volume is something of the host's, or of a server's,
-	// which keeps its labels.
-	OfHost(uid types.UID, volumeName string) bool
+	// KeepsLabels says whether the files of a claim's volume keep the SELinux labels that they
+	// have, or all are shown with that of the pod.
+	KeepsLabels(uid types.UID, volumeName string) bool
 	// Groups are those that may use the pod's volumes, beside those that its spec names.
 	Groups(uid types.UID) []int64
 }

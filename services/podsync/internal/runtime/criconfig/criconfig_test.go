@@ -65,7 +65,7 @@ func (w *world) HostPath(_ types.UID, name string) (string, bool) {
 	return p, ok
 }
 
-func (w *world) OfHost(_ types.UID, name string) bool { return name == w.ofHost }
+func (w *world) KeepsLabels(_ types.UID, name string) bool { return name == w.ofHost }
 
 func (w *world) Groups(types.UID) []int64 { return w.groups }
 

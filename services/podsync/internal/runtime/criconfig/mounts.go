@@ -91,7 +91,7 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	}
 	return &runtimeapi.Mount{
 		ContainerPath: target(m), HostPath: host, Readonly: readOnly, Propagation: propagation,
-		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil && source.NFS == nil && !b.deps.Volumes.OfHost(pod.UID, m.Name),
+		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil && source.NFS == nil && !b.deps.Volumes.KeepsLabels(pod.UID, m.Name),
 	}, nil
 }
 

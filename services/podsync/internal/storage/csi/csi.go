@@ -28,6 +28,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
+	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
 )
 
 // Objects are the API objects that say how a volume is published.
@@ -65,6 +66,9 @@ type Config struct {
 	Epoch uint64
 	// NoController: nobody attaches volumes to the node.
 	NoController bool
+	// SELinuxMount is the gate: volumes of claims are mounted with SELinux labels whatever
+	// their access modes.
+	SELinuxMount bool
 	// Timeout of one operation with a driver; zero means 2 min.
 	Timeout time.Duration
 	// Again is how soon a volume is published again whose driver wants that
@@ -78,6 +82,8 @@ type Deps struct {
 	Tokens  Tokens
 	Node    Node
 	Mounter mount.Mounter
+	// SELinux is the node's policy; nil is none.
+	SELinux selinux.Policy
 	// Pods may be nil.
 	Pods Pods
 	// Events may be nil.
@@ -130,6 +136,8 @@ type state struct {
 	// published are the places where it is as it should be, by this process; each with
 	// what ends its being published again and again, nil when nothing does.
 	published map[string]context.CancelFunc
+	// labels are with which SELinux labels pods have it, by the places of published.
+	labels map[string]labelled
 }
 
 // New makes Volumes; it starts nothing.
@@ -190,7 +198,7 @@ func (c *Volumes) enter(ctx context.Context, id volumeID) (*state, func(), error
 	c.mu.Lock()
 	st := c.volumes[id]
 	if st == nil {
-		st = &state{turn: make(chan struct{}, 1), published: map[string]context.CancelFunc{}, staged: map[string]bool{}}
+		st = &state{turn: make(chan struct{}, 1), published: map[string]context.CancelFunc{}, staged: map[string]bool{}, labels: map[string]labelled{}}
 		c.volumes[id] = st
 	}
 	st.users++
@@ -225,5 +233,6 @@ func (st *state) forget(dir string, whole bool) {
 	}
 	if whole {
 		delete(st.published, dir)
+		delete(st.labels, dir)
 	}
 }

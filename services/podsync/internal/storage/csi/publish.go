@@ -37,7 +37,7 @@ func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, err
 	if err != nil {
 		return volume.Made{}, err
 	}
-	made := volume.Made{Path: target}
+	made := volume.Made{Path: target, Labelled: st.labels[w.dir].is != ""}
 	if again, published := st.published[w.dir]; published && mounted && again == nil {
 		return made, nil
 	}
@@ -51,9 +51,11 @@ func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, err
 	}
 	st.forget(w.dir, false)
 	st.published[w.dir] = nil
+	c.hasLabel(st, &w)
 	if isTrue(object.Spec.RequiresRepublish) {
 		c.publishAgain(ctx, st, w)
 	}
+	made.Labelled = w.label.is != ""
 	return made, nil
 }
 
@@ -79,6 +81,15 @@ func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool)
 	begun := err == nil
 	if begun && before.id() != w.id() {
 		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed: %s is the place of the volume %q of driver %s, which the pod was given; delete the pod, and call no volume in its spec like a PersistentVolume of its claims", w.dir, before.VolumeHandle, before.DriverName)
+	}
+	if w.label, err = c.label(ctx, st, w, object, before, stood); err != nil {
+		return nil, err
+	}
+	w.data.SELinuxMountContext = w.label.is
+	if p.staging != "" {
+		if err := c.relabel(ctx, st, w, stood); err != nil {
+			return nil, err
+		}
 	}
 	if !begun || before != w.data {
 		if err := w.data.write(w.dir); err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
@@ -21,8 +22,9 @@ const globalMount = "globalmount"
 // stagedData is what volumeDataFile holds beside a staged volume, as the kubelet writes
 // it; the fields' order is its, too.
 type stagedData struct {
-	DriverName   string `json:"driverName"`
-	VolumeHandle string `json:"volumeHandle"`
+	DriverName          string `json:"driverName"`
+	SELinuxMountContext string `json:"seLinuxMountContext,omitempty"`
+	VolumeHandle        string `json:"volumeHandle"`
 }
 
 // stagings is where all volumes are staged, by their drivers.
@@ -45,9 +47,9 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 	dir := c.stagingDir(w.id())
 	_, readErr := readVolumeData(dir)
 	before := !errors.Is(readErr, fs.ErrNotExist)
-	err := os.MkdirAll(filepath.Join(dir, globalMount), 0o750)
+	err := makeMountPoint(filepath.Join(dir, globalMount))
 	if err == nil && (!before || errors.Is(readErr, errDamaged)) {
-		err = writeData(dir, stagedData{DriverName: w.data.DriverName, VolumeHandle: w.data.VolumeHandle})
+		err = writeData(dir, stagedData{DriverName: w.data.DriverName, SELinuxMountContext: w.data.SELinuxMountContext, VolumeHandle: w.data.VolumeHandle})
 	}
 	if err != nil {
 		return fmt.Errorf("kubernetes.io/csi: failed to save volume info data: %w", err)
@@ -153,8 +155,21 @@ func (c *Volumes) cleanStaging(dir string) error {
 	return c.removeAround(dir, filepath.Join(dir, globalMount))
 }
 
-// removedAlready says whether nothing lies at a path.
+// makeMountPoint makes a directory that something may be mounted on already, which is not
+// asked.
+func makeMountPoint(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o750); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// removedAlready says whether nothing lies at a path. What is mounted there is not asked.
 func removedAlready(path string) bool {
-	_, err := os.Lstat(path)
-	return errors.Is(err, fs.ErrNotExist)
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
+	return errors.Is(err, unix.ENOENT)
 }

@@ -32,6 +32,8 @@ type volumeData struct {
 	NodeName            string `json:"nodeName"`
 	AttachmentID        string `json:"attachmentID"`
 	VolumeLifecycleMode string `json:"volumeLifecycleMode"`
+	// SELinuxMountContext is the SELinux label that it is mounted with; empty for none.
+	SELinuxMountContext string `json:"seLinuxMountContext,omitempty"`
 }
 
 func (d volumeData) id() volumeID { return volumeID{d.DriverName, d.VolumeHandle} }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -17,8 +19,11 @@ import (
 // own spec, or in a PersistentVolume.
 type wanted struct {
 	pod  *v1.Pod
+	name string // the volume's in the pod's spec
 	dir  string // the volume's place below the pod's directory
 	data volumeData
+	// label is with which SELinux label the pod has it, once that is settled.
+	label labelled
 
 	// migrated: it is of before CSI.
 	migrated bool
@@ -36,7 +41,7 @@ type wanted struct {
 
 // wantedBy is what is asked for.
 func (c *Volumes) wantedBy(r volume.Request) wanted {
-	w := wanted{pod: r.Pod, dir: r.Dir, migrated: r.Migrated}
+	w := wanted{pod: r.Pod, name: r.Volume.Name, dir: r.Dir, migrated: r.Migrated}
 	if r.PV == nil {
 		source := r.Volume.CSI
 		w.data = ephemeral(r.Pod.UID, r.Volume.Name, source.Driver, c.cfg.NodeName)
@@ -87,6 +92,9 @@ func (w *wanted) capability(can abilities, group *int64) *csi.VolumeCapability {
 		return &csi.VolumeCapability{AccessMode: access, AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}
 	}
 	filesystem := &csi.VolumeCapability_MountVolume{FsType: w.fsType, MountFlags: w.options}
+	if label := w.data.SELinuxMountContext; label != "" {
+		filesystem.MountFlags = append(slices.Clone(w.options), selinux.MountOption(label))
+	}
 	if group != nil {
 		filesystem.VolumeMountGroup = fmt.Sprint(*group)
 	}

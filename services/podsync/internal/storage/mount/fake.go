@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -13,16 +14,19 @@ import (
 // removed with the mount as those of a tmpfs are. Safe for concurrent use.
 type Fake struct {
 	// Fail, when set, is asked before each call ("tmpfs", "huge", "bind",
-	// "device", "remote", "resize", "restrict", "unmount", "share") and makes it fail. Set it before use.
+	// "device", "remote", "resize", "restrict", "unmount", "share", "fullness") and makes it fail. Set it before use.
 	Fail func(call, target string) error
 
 	mu      sync.Mutex
 	mounts  map[string]string
 	options map[string][]string
+	served  map[string]bool
 }
 
 // NewFake returns an empty Fake.
-func NewFake() *Fake { return &Fake{mounts: map[string]string{}, options: map[string][]string{}} }
+func NewFake() *Fake {
+	return &Fake{mounts: map[string]string{}, options: map[string][]string{}, served: map[string]bool{}}
+}
 
 // Mounts lists the mount points, sorted.
 func (f *Fake) Mounts() []string {
@@ -66,7 +70,24 @@ func (f *Fake) Tmpfs(target string, _ int64) error { return f.mount("tmpfs", "tm
 func (f *Fake) Huge(target string, _, _ int64) error { return f.mount("huge", "hugetlbfs", target) }
 
 // Bind keeps a bind mount in mind.
-func (f *Fake) Bind(source, target string) error { return f.mount("bind", source, target) }
+func (f *Fake) Bind(source, target string) error {
+	if err := f.mount("bind", source, target); err != nil {
+		return err
+	}
+	from := source
+	if of, err := os.Readlink(source); err == nil { // as /proc/self/fd/N
+		from = of
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for served := range f.served {
+		if from == served || strings.HasPrefix(from, served+"/") {
+			f.served[target] = true
+			break
+		}
+	}
+	return nil
+}
 
 // Device keeps the device in mind.
 func (f *Fake) Device(device, target, _ string, _ []string) error {
@@ -81,7 +102,35 @@ func (f *Fake) Remote(_ context.Context, source, target, filesystem string, opti
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.options[target] = slices.Clone(options)
+	f.served[target] = true
 	return nil
+}
+
+// Served are the mounts of servers, and what is bound of them.
+func (f *Fake) Served(dir string) (map[string]bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found := map[string]bool{}
+	for target := range f.served {
+		if target == dir || strings.HasPrefix(target, dir+"/") {
+			found[target] = true
+		}
+	}
+	return found, nil
+}
+
+// Fullness is that of 10 bytes of which 4 are used, wherever something is mounted; Fail is
+// asked as "fullness".
+func (f *Fake) Fullness(_ context.Context, path string) (Fullness, error) {
+	if f.Fail != nil {
+		if err := f.Fail("fullness", path); err != nil {
+			return Fullness{}, err
+		}
+	}
+	if f.Source(path) == "" {
+		return Fullness{}, fmt.Errorf("nothing is mounted on %s", path)
+	}
+	return Fullness{Capacity: 10, Available: 5, Used: 4, Inodes: 3, InodesFree: 1}, nil
 }
 
 // UnmountRemote is Unmount.
@@ -130,6 +179,7 @@ func (f *Fake) Unmount(target string) error {
 	source := f.mounts[target]
 	delete(f.mounts, target)
 	delete(f.options, target)
+	delete(f.served, target)
 	if source != "tmpfs" && source != "hugetlbfs" {
 		return nil
 	}

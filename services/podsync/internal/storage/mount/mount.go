@@ -4,7 +4,8 @@
 // It owns the mount calls of podsync's volumes. It must never follow a symlink
 // when it ends a mount, and never run a shell; it runs programs only for filesystems
 // on devices, which the kernel alone neither makes nor checks, and of servers, whose names
-// it does not look up.
+// it does not look up. It must never ask a server, or whoever else answers for a
+// filesystem, by a thread of this process.
 package mount
 
 import (
@@ -12,12 +13,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 )
 
 // Mounter is what volumes need of the kernel.
@@ -39,6 +43,11 @@ type Mounter interface {
 	Remote(ctx context.Context, source, target, filesystem string, options []string) error
 	// UnmountRemote is Unmount for one whose server may not answer any more.
 	UnmountRemote(ctx context.Context, target string) error
+	// Served are the mounts at and below dir of which somebody is asked: a server, or a
+	// process of the node. Nobody is asked for that.
+	Served(dir string) (map[string]bool, error)
+	// Fullness says how full the filesystem at a path is, whose server may not answer.
+	Fullness(ctx context.Context, path string) (Fullness, error)
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
 	Restrict(target string, options []string) error
 	// Unmount ends the mount on target; nil when there is none.
@@ -60,10 +69,26 @@ type Kernel struct {
 	swaps atomic.Bool
 
 	resizes resizes
+
+	// ends and looks are what is done apart; one does not wait for the other.
+	ends, looks doer
+	full        questions
 }
 
-// New returns the real Mounter.
-func New() *Kernel { return &Kernel{} }
+// doer does what Calls has; *apart.Processes is one.
+type doer interface {
+	Do(ctx context.Context, whose, call string, args ...string) (string, error)
+}
+
+// New returns the real Mounter. This program must do Calls when it is begun as apart says.
+func New() *Kernel {
+	return &Kernel{ends: apart.New(apart.Config{Most: 32, MostOfOne: 8}), looks: apart.New(apart.Config{Most: 16, MostOfOne: 4})}
+}
+
+// Calls are what Kernel has processes of their own do.
+func Calls() map[string]apart.Call {
+	return map[string]apart.Call{callUnmount: unmountCall, callDetach: detachCall, callFullness: fullnessCall}
+}
 
 // Tmpfs mounts a tmpfs that is not swapped out where the kernel can do that.
 func (k *Kernel) Tmpfs(target string, sizeBytes int64) error {
@@ -105,11 +130,18 @@ func (k *Kernel) Bind(source, target string) error {
 }
 
 // Unmount ends the mount; one that is busy is detached, and ends with its last user.
-func (k *Kernel) Unmount(target string) error {
+func (k *Kernel) Unmount(target string) error { return unmount(target) }
+
+func unmount(target string) error {
 	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
 		err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 	}
+	return ended(target, err)
+}
+
+// ended says what came of the end of a mount; that there was none is fine.
+func ended(target string, err error) error {
 	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 		return nil // EINVAL: not a mount point
 	}
@@ -129,9 +161,21 @@ func (k *Kernel) Mounted(target string) (bool, error) {
 	case err != nil && !errors.Is(err, unix.ENOSYS):
 		return false, fmt.Errorf("look at %s: %w", target, err)
 	}
-	mounted, err := mountinfo.Mounted(target) // before Linux 5.8
+	return mountedByTable(target) // before Linux 5.8
+}
+
+// mountedByTable reads the kernel's table of mounts, in which no path has a link.
+func mountedByTable(target string) (bool, error) {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(target))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	return mounted, err
+	if err != nil {
+		return false, fmt.Errorf("look at %s: %w", target, err)
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(target))))
+	if err != nil {
+		return false, fmt.Errorf("look for what is mounted on %s: %w", target, err)
+	}
+	return len(mounts) > 0, nil
 }

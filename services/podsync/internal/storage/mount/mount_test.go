@@ -65,6 +65,18 @@ func TestTheKernelMounts(t *testing.T) {
 	sameCalls(t, New())
 }
 
+// byTable is a kernel that does not say of a path whether something is mounted there.
+type byTable struct{ *Kernel }
+
+func (byTable) Mounted(target string) (bool, error) { return mountedByTable(target) }
+
+func TestMountsOfAnOldKernelAreFoundInItsTable(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	sameCalls(t, byTable{New()})
+}
+
 func TestTheFakeBehavesAsTheKernel(t *testing.T) { sameCalls(t, NewFake()) }
 
 func TestABusyMountIsDetached(t *testing.T) {

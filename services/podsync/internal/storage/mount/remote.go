@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	mountutils "k8s.io/mount-utils"
 )
 
@@ -18,8 +17,6 @@ const (
 	// mostRemote is how long a filesystem of a server may take to be mounted: mount.nfs
 	// itself gives up after two minutes.
 	mostRemote = 5 * time.Minute
-	// endsWithin is how long a server has to answer when its filesystem is unmounted.
-	endsWithin = time.Minute
 	// killWait is how long a killed helper may hold what it says: one that waits in the
 	// kernel may not end.
 	killWait = 2 * time.Second
@@ -68,26 +65,4 @@ func mountRemote(ctx context.Context, run command, has func(string) bool, source
 		return fmt.Errorf("%w; this node has no mount.%s: install the %s client of its distribution (nfs-common, nfs-utils)", err, filesystem, strings.ToUpper(filesystem))
 	}
 	return err
-}
-
-// UnmountRemote ends a mount whose server may not answer: it is given a minute, then what
-// waits for it fails, and the mount is ended at once.
-func (k *Kernel) UnmountRemote(ctx context.Context, target string) error {
-	done := make(chan error, 1)
-	go func() { done <- k.Unmount(target) }()
-	patience := time.NewTimer(endsWithin)
-	defer patience.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-patience.C:
-	case <-ctx.Done():
-		return fmt.Errorf("unmount %s: %w", target, context.Cause(ctx))
-	}
-	_ = unix.Unmount(target, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW) // what is left is told by the next
-	err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	return fmt.Errorf("unmount %s, whose server does not answer: %w", target, err)
 }

@@ -113,21 +113,3 @@ func TestAMountThatLeavesAProgramBehindIsMadeAllTheSame(t *testing.T) {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }
-
-func TestAMountOfAServerEndsAsAnyOther(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
-	k, dir := New(), t.TempDir()
-	if err := k.Tmpfs(dir, 1<<20); err != nil {
-		t.Skipf("mounts are not allowed here: %v", err)
-	}
-	for _, d := range []string{dir, dir, filepath.Join(dir, "absent")} {
-		if err := k.UnmountRemote(t.Context(), d); err != nil {
-			t.Error(err)
-		}
-	}
-	if mounted, err := k.Mounted(dir); err != nil || mounted {
-		t.Errorf("still mounted: %v, %v", mounted, err)
-	}
-}

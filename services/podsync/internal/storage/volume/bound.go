@@ -29,6 +29,8 @@ type bound struct {
 	// Begun: it was not all done yet what has to be before the pod may use it, though
 	// something may lie there.
 	Begun bool `json:"begun,omitempty"`
+	// Labelled: it is mounted with the SELinux label of its pod.
+	Labelled bool `json:"labelled,omitempty"`
 
 	// fresh: it was set up by this process.
 	fresh bool
@@ -143,11 +145,12 @@ func (s *Set) elsewhere(than types.UID, is func(types.UID) (bool, error)) (bool,
 	return false, nil
 }
 
-// OfHost says whether a claim's volume is something of the host's, or of a server's, that
-// the node leaves as it is.
-func (s *Set) OfHost(uid types.UID, volume string) bool {
+// KeepsLabels says whether the files of a claim's volume keep the SELinux labels that they
+// have: they are the host's or a server's, which the node leaves as they are, or all are
+// shown with the label of the pod.
+func (s *Set) KeepsLabels(uid types.UID, volume string) bool {
 	b, known := s.boundOf(uid, volume)
-	return known && (b.Kind == claims.HostPath || b.Kind == claims.NFS)
+	return known && (b.Kind == claims.HostPath || b.Kind == claims.NFS || b.Labelled)
 }
 
 // boundToHost says whether a claim's volume is a path of the host's.

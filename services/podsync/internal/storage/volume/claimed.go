@@ -180,7 +180,7 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	}
 	b := s.boundAs(pod, ref, pv)
 	before, kept := s.keptBound(pod.UID, v.Name)
-	b.Begun = before.Begun || !s.lies(b)
+	b.Begun, b.Labelled = before.Begun || !s.lies(b), before.Labelled
 	if err := s.keepBound(pod.UID, v.Name, b); err != nil {
 		return err
 	}
@@ -191,7 +191,10 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 		err = s.local(ctx, pod, ref, pv, b.Path, c)
 	case b.Kind == claims.CSI:
 		end()
-		_, err = s.deps.CSI.Setup(ctx, r)
+		var made Made
+		if made, err = s.deps.CSI.Setup(ctx, r); err == nil {
+			b.Begun, b.Labelled = b.Begun || b.Labelled != made.Labelled, made.Labelled
+		}
 	case b.Kind == claims.NFS:
 		end()
 		err = s.claimedNFS(ctx, pod.UID, ref, pv, b.Path)

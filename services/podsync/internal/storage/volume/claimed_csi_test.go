@@ -17,6 +17,7 @@ import (
 type drives struct {
 	f           *fixture
 	attach, set error
+	labelled    bool
 	asked       []Request
 }
 
@@ -36,7 +37,7 @@ func (d *drives) Setup(_ context.Context, r Request) (Made, error) {
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return Made{}, err
 	}
-	return Made{Path: path}, d.f.mounts.Bind("csi", path)
+	return Made{Path: path, Labelled: d.labelled}, d.f.mounts.Bind("csi", path)
 }
 
 func (d *drives) Teardown(_ context.Context, v Remains) error {
@@ -81,7 +82,7 @@ func TestAVolumeOfAClaimIsItsDriversOnceItIsAttached(t *testing.T) {
 	if path, _ := f.set.HostPath("uid-1", "v"); path != filepath.Join(want, "mount") {
 		t.Errorf("it lies at %q", path)
 	}
-	if all := f.set.Volumes("uid-1"); len(all) != 1 || !all[0].Driven || all[0].PVCName != "c" || f.set.OfHost("uid-1", "v") {
+	if all := f.set.Volumes("uid-1"); len(all) != 1 || !all[0].Driven || all[0].PVCName != "c" || f.set.KeepsLabels("uid-1", "v") {
 		t.Errorf("it is measured by its files, or left as the host's: %+v", all)
 	}
 
@@ -98,6 +99,31 @@ func TestAVolumeOfAClaimIsItsDriversOnceItIsAttached(t *testing.T) {
 	}
 	if left := f.mounts.Mounts(); len(left) > 0 {
 		t.Errorf("left are %v", left)
+	}
+}
+
+// TestAVolumeThatIsMountedWithItsPodsLabelKeepsIt: no file of it is given one, also after a
+// restart.
+func TestAVolumeThatIsMountedWithItsPodsLabelKeepsIt(t *testing.T) {
+	f, d := withAttacher(t)
+	f.bind("c", "pv", csiPV())
+	d.labelled = true
+	pod := podWith(claimVolume("v", "c"))
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if !f.set.KeepsLabels("uid-1", "v") {
+		t.Error("its files are given labels")
+	}
+	again := f.restarted()
+	again.deps.CSI, again.drivers[pluginCSI] = d, d
+	f.claims.setAway(errors.New("away"))
+	var failed podstate.VolumeErrors
+	if err := again.Setup(t.Context(), pod); !errors.As(err, &failed) || len(failed.Standing()) != 1 {
+		t.Fatal(err)
+	}
+	if !again.KeepsLabels("uid-1", "v") {
+		t.Error("its files are given labels after a restart")
 	}
 }
 

@@ -25,8 +25,8 @@ func TestAVolumeOfAClaimIsTheHostsDirectoryThatItIsBoundTo(t *testing.T) {
 	if path, ok := f.set.HostPath("uid-1", "v"); path != dir || !ok {
 		t.Errorf("it lies at %q", path)
 	}
-	if !f.set.OfHost("uid-1", "v") || !slices.Equal(f.set.Groups("uid-1"), []int64{77}) || len(f.set.Volumes("uid-1")) != 0 {
-		t.Errorf("of the host: %v, groups %v, shown %v", f.set.OfHost("uid-1", "v"), f.set.Groups("uid-1"), f.set.Volumes("uid-1"))
+	if !f.set.KeepsLabels("uid-1", "v") || !slices.Equal(f.set.Groups("uid-1"), []int64{77}) || len(f.set.Volumes("uid-1")) != 0 {
+		t.Errorf("of the host: %v, groups %v, shown %v", f.set.KeepsLabels("uid-1", "v"), f.set.Groups("uid-1"), f.set.Volumes("uid-1"))
 	}
 	if got := f.set.Present(); got["kubernetes.io/host-path"] != 1 {
 		t.Errorf("present: %v", got)
@@ -127,7 +127,7 @@ func TestWhatAPreviousRunHasSetUpStands(t *testing.T) {
 	if path, _ := f.set.HostPath("uid-1", "l"); path != want || want != filepath.Join(f.root, "pods/uid-1/volumes/kubernetes.io~local-volume/pv-l") {
 		t.Errorf("it stands at %q, and was set up at %q", path, want)
 	}
-	if !f.set.OfHost("uid-1", "h") || f.set.OfHost("uid-1", "l") || !slices.Equal(f.set.Groups("uid-1"), []int64{77}) {
+	if !f.set.KeepsLabels("uid-1", "h") || f.set.KeepsLabels("uid-1", "l") || !slices.Equal(f.set.Groups("uid-1"), []int64{77}) {
 		t.Error("it is not known what stands")
 	}
 	f.claims.setAway(nil)

@@ -103,6 +103,9 @@ type Made struct {
 	Path string
 	// Refresh is when the content should be made again; zero for never.
 	Refresh time.Time
+	// Labelled: it is mounted with the SELinux label that its pod wants, and no file of it
+	// need be given that.
+	Labelled bool
 }
 
 // Remains are what is on the disk of a volume.

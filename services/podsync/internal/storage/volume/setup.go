@@ -33,6 +33,9 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	defer leave()
+	s.mu.Lock()
+	st.ending = false
+	s.mu.Unlock()
 	if err := s.room(st, pod); err != nil {
 		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

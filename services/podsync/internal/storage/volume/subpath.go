@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/beneath"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // SubPath makes path inside a volume safe to mount into a container and
@@ -33,6 +34,14 @@ func (s *Set) SubPath(ctx context.Context, pod *v1.Pod, container string, index 
 	if err := component("container name", container); err != nil {
 		return "", err
 	}
+	target := filepath.Join(s.podDir(pod.UID), subPathsDir, volumeName, container, strconv.Itoa(index))
+	served, err := s.isServed(pod, volumeName, volume)
+	if err != nil {
+		return "", err
+	}
+	if served {
+		return target, s.subPathApart(ctx, pod.UID, volumeName, volume, path, target)
+	}
 	_, leave, err := s.enter(ctx, pod.UID)
 	if err != nil {
 		return "", err
@@ -48,17 +57,16 @@ func (s *Set) SubPath(ctx context.Context, pod *v1.Pod, container string, index 
 		return "", fmt.Errorf("subPath %q of volume %q: %w", path, volumeName, err)
 	}
 	defer func() { _ = found.Close() }()
-	target := filepath.Join(s.podDir(pod.UID), subPathsDir, volumeName, container, strconv.Itoa(index))
-	return target, s.bind(found, target)
+	return target, bind(s.deps.Mounter, found, target)
 }
 
 // bind mounts an open file or directory on target, unless it is there already.
-func (s *Set) bind(found *os.File, target string) error {
+func bind(m mount.Mounter, found *os.File, target string) error {
 	want, err := found.Stat()
 	if err != nil {
 		return err
 	}
-	mounted, err := s.deps.Mounter.Mounted(target)
+	mounted, err := m.Mounted(target)
 	if err != nil {
 		return err
 	}
@@ -67,7 +75,7 @@ func (s *Set) bind(found *os.File, target string) error {
 			return nil
 		}
 		if mounted {
-			if err := s.deps.Mounter.Unmount(target); err != nil {
+			if err := m.Unmount(target); err != nil {
 				return err
 			}
 		}
@@ -86,7 +94,7 @@ func (s *Set) bind(found *os.File, target string) error {
 	if err != nil {
 		return err
 	}
-	return s.deps.Mounter.Bind(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), target)
+	return m.Bind(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), target)
 }
 
 // openBeneath opens path below root without ever leaving root, and makes the

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -32,6 +33,7 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 	defer leave()
 	s.mu.Lock()
 	st.clear()
+	st.ending = true
 	delete(s.early, uid)
 	s.mu.Unlock()
 	if err := s.endWorks(ctx, st); err != nil {
@@ -109,7 +111,6 @@ func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin strin
 	if err != nil {
 		return err
 	}
-	var failed []error
 	driver := s.drivers[plugin]
 	if driver == nil {
 		driver = foreign{shownName(plugin)}
@@ -121,16 +122,16 @@ func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin strin
 			end = m.Unmap
 		}
 	}
-	for _, name := range volumes {
+	failed := together(volumes, many(plugin), func(name string) error {
 		began := time.Now()
 		v := Remains{UID: uid, Name: name, Dir: filepath.Join(dir, name)}
 		shown := s.shownDriver(shownName(plugin), v.Dir)
 		err := end(ctx, v)
 		s.deps.Metrics.Volume("volume_unmount", shown, began, err)
-		failed = append(failed, err)
-	}
-	if err := errors.Join(failed...); err != nil {
 		return err
+	})
+	if failed != nil {
+		return failed
 	}
 	return rmdir(dir)
 }
@@ -143,31 +144,83 @@ func unmountAndRemove(ctx context.Context, m mount.Mounter, dir string) error {
 	return removeTree(ctx, dir)
 }
 
-// removeSubPaths ends the bind mounts of subPaths: volume/container/index.
+// many is how many volumes of a plugin are taken down at once: a server that does not
+// answer is waited for once, not once for each.
+func many(plugin string) int {
+	if plugin == pluginNFS {
+		return atOnce
+	}
+	return 1
+}
+
+// together does something with each, so many at once, and joins what failed in their order.
+func together(all []string, most int, do func(string) error) error {
+	failed := make([]error, len(all))
+	places := make(chan struct{}, most)
+	var wg sync.WaitGroup
+	for i, one := range all {
+		if most == 1 {
+			failed[i] = do(one)
+			continue
+		}
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			failed[i] = do(one)
+		})
+	}
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
+// removeSubPaths ends the bind mounts of subPaths: volume/container/index. Those of a
+// server are waited for together.
 func (s *Set) removeSubPaths(ctx context.Context, uid types.UID) error {
 	root := filepath.Join(s.podDir(uid), subPathsDir)
-	volumes, err := names(root)
+	all, err := subPaths(root)
 	if err != nil {
 		return err
 	}
-	for _, v := range volumes {
-		containers, err := names(filepath.Join(root, v))
-		if err != nil {
+	if len(all) == 0 {
+		return removeTree(ctx, root)
+	}
+	served, err := s.deps.Mounter.Served(root)
+	if err != nil {
+		return err
+	}
+	var remote []string
+	for _, at := range all {
+		if served[at] {
+			remote = append(remote, at)
+			continue
+		}
+		if err := s.deps.Mounter.Unmount(at); err != nil {
 			return err
 		}
-		for _, c := range containers {
-			indexes, err := names(filepath.Join(root, v, c))
-			if err != nil {
-				return err
-			}
-			for _, i := range indexes {
-				if err := s.deps.Mounter.Unmount(filepath.Join(root, v, c, i)); err != nil {
-					return err
-				}
-			}
-		}
+	}
+	if err := together(remote, atOnce, func(at string) error { return s.deps.Mounter.UnmountRemote(ctx, at) }); err != nil {
+		return err
 	}
 	return removeTree(ctx, root)
+}
+
+// subPaths are the places below root where subPaths are mounted.
+func subPaths(root string) (all []string, err error) {
+	level := []string{root}
+	for range 3 {
+		var next []string
+		for _, dir := range level {
+			below, err := names(dir)
+			if err != nil {
+				return nil, err
+			}
+			for _, name := range below {
+				next = append(next, filepath.Join(dir, name))
+			}
+		}
+		level = next
+	}
+	return level, nil
 }
 
 // RemovePodDir removes what is left of <root>/pods/<uid> after Teardown. It

@@ -19,9 +19,9 @@ var ErrNoUsage = errors.New("the driver does not say how full its volumes are")
 // ErrNotDriven says that a pod has no such volume of a driver.
 var ErrNotDriven = errors.New("no such volume of a driver is set up")
 
-// Usage is what a driver says of a volume; what it does not say is zero.
+// Usage is what a driver or a server says of a volume; what it does not say is zero.
 type Usage struct {
-	// Driver is its name.
+	// Driver is the driver's name, or the plugin's of a server's.
 	Driver string
 	// Available, Capacity and Used are bytes.
 	Available, Capacity, Used uint64
@@ -38,21 +38,30 @@ type Condition struct {
 	Message string
 }
 
-// driven says whether only a driver can measure a volume that is set up. Of devices
-// nobody is asked.
+// driven says whether a volume that is set up is measured by asking somebody: its driver,
+// or its server. Of devices nobody is asked.
 func (st *podState) driven(v *v1.Volume) bool {
 	b := st.bound[v.Name]
-	return v.CSI != nil || b.Kind == claims.CSI && !b.Device
+	return v.CSI != nil || b.Kind == claims.CSI && !b.Device || st.ofServer(v)
 }
 
-// Usage asks the driver of a volume how full it is. The error is ErrNotDriven or
-// ErrNoUsage when nobody can be asked. A volume that is not well is told as an event of
-// its pod.
+// ofServer says whether a volume is a directory of a server's.
+func (st *podState) ofServer(v *v1.Volume) bool {
+	return v.NFS != nil || st.bound[v.Name].Kind == claims.NFS
+}
+
+// Usage asks the driver of a volume, or its server, how full it is. The error is
+// ErrNotDriven or ErrNoUsage when nobody can be asked. A volume that is not well is told as
+// an event of its pod.
 func (s *Set) Usage(ctx context.Context, uid types.UID, name string) (Usage, error) {
-	pod, dir, err := s.drivenDir(uid, name)
+	pod, path, ofServer, err := s.drivenPath(uid, name)
 	if err != nil {
 		return Usage{}, err
 	}
+	if ofServer {
+		return s.servedUsage(ctx, path)
+	}
+	dir := filepath.Dir(path)
 	meter, can := s.deps.CSI.(Meter)
 	if !can {
 		return Usage{}, ErrNoUsage
@@ -70,16 +79,28 @@ func (s *Set) Usage(ctx context.Context, uid types.UID, name string) (Usage, err
 	return usage, nil
 }
 
-// drivenDir is where a volume of a driver lies, and whose it is.
-func (s *Set) drivenDir(uid types.UID, name string) (*v1.Pod, string, error) {
+// servedUsage is how full a filesystem of a server is, as that says.
+func (s *Set) servedUsage(ctx context.Context, path string) (Usage, error) {
+	f, err := s.deps.Mounter.Fullness(ctx, path)
+	if err != nil {
+		return Usage{}, err
+	}
+	return Usage{
+		Driver: shownName(pluginNFS), Available: f.Available, Capacity: f.Capacity, Used: f.Used,
+		InodesFree: f.InodesFree, Inodes: f.Inodes, InodesUsed: f.Inodes - min(f.InodesFree, f.Inodes),
+	}, nil
+}
+
+// drivenPath is where a volume lies of which somebody is asked, and whose it is.
+func (s *Set) drivenPath(uid types.UID, name string) (pod *v1.Pod, path string, ofServer bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil || st.pod == nil || st.paths[name] == "" {
-		return nil, "", ErrNotDriven
+		return nil, "", false, ErrNotDriven
 	}
 	if v := podutil.Volume(st.pod, name); v != nil && st.driven(v) {
-		return st.pod, filepath.Dir(st.paths[name]), nil
+		return st.pod, st.paths[name], st.ofServer(v), nil
 	}
-	return nil, "", ErrNotDriven
+	return nil, "", false, ErrNotDriven
 }

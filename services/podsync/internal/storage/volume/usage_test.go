@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // meter is a fakeDriver that says how full its volumes are.
@@ -62,6 +64,35 @@ func TestADriverThatCannotMeasureIsSaidToBeOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.set.Usage(t.Context(), "uid-1", "v"); !errors.Is(err, ErrNoUsage) {
+		t.Error(err)
+	}
+}
+
+// TestAServerIsAskedHowFullItsDirectoryIs: also one that a claim is bound to.
+func TestAServerIsAskedHowFullItsDirectoryIs(t *testing.T) {
+	f := newFixture(t)
+	f.bind("c", "pv", nfsPV("s", "/claimed"))
+	pod := podWith(nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}), claimVolume("c", "c"))
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if list := f.set.Volumes("uid-1"); len(list) != 2 || !list[0].Driven || list[0].PVCName != "" || !list[1].Driven || list[1].PVCName != "c" || list[1].Ephemeral {
+		t.Errorf("shown are %+v", list)
+	}
+	want := Usage{Driver: "kubernetes.io/nfs", Available: 5, Capacity: 10, Used: 4, Inodes: 3, InodesFree: 1, InodesUsed: 2}
+	for _, name := range []string{"v", "c"} {
+		if got, err := f.set.Usage(t.Context(), "uid-1", name); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	silent := errors.New("its server does not answer")
+	f.mounts.Fail = func(call, _ string) error {
+		if call == "fullness" {
+			return silent
+		}
+		return nil
+	}
+	if _, err := f.set.Usage(t.Context(), "uid-1", "v"); !errors.Is(err, silent) {
 		t.Error(err)
 	}
 }

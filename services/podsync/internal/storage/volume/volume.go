@@ -80,6 +80,8 @@ type Deps struct {
 	// Certificates is nil while the gate PodCertificateRequest is off.
 	Certificates Certificates
 	Mounter      mount.Mounter
+	// Apart does Calls; nil where nobody is asked about a volume who may not answer.
+	Apart Apart
 	// Events may be nil.
 	Events Events
 	// CSI makes the volumes of CSI drivers; nil when there are none.
@@ -136,6 +138,7 @@ type podState struct {
 	renewal map[string]time.Time // volume name -> when to refresh it because of a token's age
 	next    time.Time            // the earliest of renewal; zero for never
 	gone    bool                 // torn down; take a new state
+	ending  bool                 // taken down, until the next Setup
 	again   bool                 // a refresh is wanted at the turn's end
 	bound   map[string]bound     // volume name -> what its claim is bound to
 	works   map[string]*work     // what is under way, by the shared volume's name

@@ -33,6 +33,10 @@ func (s *Set) work(ctx context.Context, uid types.UID, name string, do func(cont
 func (s *Set) making(ctx context.Context, uid types.UID, name string, before Made, do func(context.Context, *chown) (Made, error)) (Made, error) {
 	s.mu.Lock()
 	st := s.pods[uid]
+	if st == nil || st.ending {
+		s.mu.Unlock()
+		return before, errTornDown
+	}
 	w := st.works[name]
 	if w == nil {
 		on, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
