@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"k8s.io/client-go/rest"
 )
@@ -58,8 +59,12 @@ func (f *Follower) leaves() error {
 
 // sameCluster says whether two credentials are for one cluster: its apiservers' certificates
 // come from one authority, wherever they are and however many others are trusted beside it.
-// Where only what the machine trusts is, they are where they were.
+// Where only what the machine trusts is, they are where they were. Behind one server that
+// keeps several apart they have a path each.
 func sameCluster(a, b *generation) bool {
+	if strings.Trim(a.base.Path, "/") != strings.Trim(b.base.Path, "/") {
+		return false
+	}
 	of, others := authorities(a.Config), authorities(b.Config)
 	if len(of) == 0 || len(others) == 0 {
 		return a.base.Host == b.base.Host

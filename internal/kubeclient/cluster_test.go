@@ -163,6 +163,7 @@ func TestAProcessEndsWhenAnotherClusterAnswersAndGoesOnWithTheSame(t *testing.T)
 		ends     bool
 	}{
 		"another address":                       {ca: "A", next: "A", host: "https://b"},
+		"another path":                          {ca: "A", next: "A", host: "https://a/k8s/clusters/c-2", ends: true},
 		"another authority beside the first":    {ca: "A", next: "BA", host: "https://a"},
 		"another authority":                     {ca: "A", next: "B", host: "https://a", ends: true},
 		"no authority, and the same address":    {next: "A", host: "https://a"},

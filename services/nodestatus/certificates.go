@@ -256,13 +256,24 @@ func nodeClient(client kubernetes.Interface) certificate.Client {
 	}
 }
 
+// joinsFirst is why no serving certificate is asked for: the cluster that the node has left
+// would sign one that nobody in the other trusts, and it would be good for as long.
+const joinsFirst = "the node joins a cluster again: a serving certificate is asked for once it has its client certificate, see the dependency \"client CSR\" in polylet status"
+
+// wantServing is what the serving certificate is to be for.
+func wantServing(cfg Config, credential *kubeclient.Follower, facts *peer.Store) func() (*x509.CertificateRequest, string) {
+	return func() (*x509.CertificateRequest, string) {
+		if credential.Rejoins() {
+			return nil, joinsFirst
+		}
+		return certificate.ServingRequest(cfg.NodeName, facts.Get().Addresses, cfg.DNSOnlyCSR)
+	}
+}
+
 func (s *Service) servingKeeper(cfg Config, deps Deps, facts *peer.Store, metrics certificateMetrics, store *nodecert.Reader) *certificate.Keeper {
 	var last *nodecert.Pair // its one goroutine asks
 	return certificate.New(certificate.ServingConfig(cfg.CertDir), certificate.Deps{
-		Want: func() (*x509.CertificateRequest, string) {
-			known := facts.Get()
-			return certificate.ServingRequest(cfg.NodeName, known.Addresses, cfg.DNSOnlyCSR)
-		},
+		Want: wantServing(cfg, deps.Credential, facts),
 		Current: func() (*nodecert.Pair, bool) {
 			switch pair, err := store.Read(); {
 			case err == nil:

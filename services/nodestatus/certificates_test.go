@@ -20,6 +20,7 @@ import (
 	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/testkit/selfsigned"
 	"github.com/polylet/polylet/services/nodestatus/internal/certificate"
+	"github.com/polylet/polylet/services/nodestatus/internal/peer"
 )
 
 func TestACertificateIsAskedForWithTheOneThatIsGoodAndElseWithTheBootstrapKubeconfig(t *testing.T) {
@@ -133,7 +134,10 @@ func TestWhoJoinsTheNodeAgainHasNoCertificateThatCounts(t *testing.T) {
 			}
 		}
 		credential := kubeclient.Follow(source, logr.Discard())
-		current := currentClient(credential, source.Store)
+		current, want := currentClient(credential, source.Store), wantServing(Config{NodeName: "n1"}, credential, peer.NewStore(peer.Host()))
+		if _, why := want(); why == joinsFirst {
+			t.Errorf("%s: before: a serving certificate waits", name)
+		}
 		if pair, _ := current(); (pair != nil) != has || isIdle(credential) == has {
 			t.Errorf("%s: before: %v, idle: %v", name, pair != nil, isIdle(credential))
 		}
@@ -148,6 +152,9 @@ func TestWhoJoinsTheNodeAgainHasNoCertificateThatCounts(t *testing.T) {
 		credential.Look()
 		if pair, _ := current(); pair != nil || isIdle(credential) {
 			t.Errorf("%s: who joins it again: %v, idle: %v", name, pair != nil, isIdle(credential))
+		}
+		if request, why := want(); request != nil || why != joinsFirst {
+			t.Errorf("%s: who joins it again asks for a serving certificate: %q", name, why)
 		}
 	}
 }
