@@ -51,7 +51,7 @@ func (b *bootstrap) take(r readings, had, has bool) (another bool) {
 
 // areWithoutCertificate says that there is none, and no other credential, rather than one
 // that cannot be read.
-func (r readings) areWithoutCertificate() bool {
+func (r *readings) areWithoutCertificate() bool {
 	if r.stored != nil || !errors.Is(r.storedErr, fs.ErrNotExist) {
 		return false
 	}

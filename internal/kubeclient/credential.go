@@ -220,7 +220,7 @@ func noCertificate(r readings) string {
 
 // withoutCertificate says what is the matter with the certificate; absent where there is
 // just none.
-func (r readings) withoutCertificate(absent string) string {
+func (r *readings) withoutCertificate(absent string) string {
 	switch {
 	case r.bootstrap != nil && isAbsent(absolute(r.source.Store.CurrentPath()), r.ownErr):
 		// The kubeconfig is written before the certificate is there.
@@ -234,12 +234,12 @@ func (r readings) withoutCertificate(absent string) string {
 	return absent
 }
 
-func (r readings) asks() string {
+func (r *readings) asks() string {
 	return "nodestatus asks for one with bootstrap kubeconfig " + r.source.Bootstrap + " (polylet status says how far that is)"
 }
 
 // meanwhile says what becomes of a node that has read a credential before its files went.
-func (r readings) meanwhile(old *generation, problem string, rejoins bool) string {
+func (r *readings) meanwhile(old *generation, problem string, rejoins bool) string {
 	asked := fmt.Sprintf("apiserver %s is asked with what was read before", old.base.Host)
 	switch {
 	case rejoins:
@@ -254,7 +254,7 @@ func (r readings) meanwhile(old *generation, problem string, rejoins bool) strin
 }
 
 // isBroken says that there is a kubeconfig that cannot be used: somebody may be writing it.
-func (r readings) isBroken() bool {
+func (r *readings) isBroken() bool {
 	return r.kubeconfigErr != nil && !isAbsent(r.source.Kubeconfig, r.kubeconfigErr)
 }
 
