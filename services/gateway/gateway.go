@@ -24,6 +24,7 @@ import (
 	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/services/gateway/internal/access"
 	"github.com/polylet/polylet/services/gateway/internal/componentmetrics"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
@@ -229,7 +230,7 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 	}
 	var reviewer access.Reviewer
 	if !cfg.Standalone {
-		reviewer = peer.NewNodestatus(deps.Nodestatus)
+		reviewer = peer.NewNodestatus(rpc.Patient(deps.Nodestatus, patience))
 	}
 	familiar := &access.Familiar{}
 	authn, authz, err := access.New(access.Config{
