@@ -45,7 +45,7 @@ func (f *Follower) hears(g *generation) {
 	}
 	if f.left == nil {
 		f.left = fmt.Errorf("%w: to apiserver %s (%s) before, to %s (%s) now: this process ends, to begin anew with nothing of the first in memory; pods run on until the other cluster has said which of them are its own",
-			ErrLeft, f.read.base.Host, f.read.From, g.base.Host, g.From)
+			ErrLeft, f.read.base.Host+f.read.base.Path, f.read.From, g.base.Host+g.base.Path, g.From)
 		f.Changed()
 	}
 }

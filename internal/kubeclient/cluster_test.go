@@ -35,6 +35,12 @@ func (a *apiserver) asked() int {
 	return len(a.names)
 }
 
+func (a *apiserver) refuse(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refused = name
+}
+
 // reset is what kubeadm reset does to the files.
 func reset(t *testing.T, s Source) {
 	t.Helper()
@@ -223,6 +229,29 @@ func TestAKubeconfigThatWasWrittenWronglyAndIsCorrectedEndsNothing(t *testing.T)
 	}
 	if err := runs(t, f); err != nil {
 		t.Errorf("it ends: %v", err)
+	}
+}
+
+// It may not know the node yet, or the certificate may be another cluster's still.
+func TestAnotherClusterThatRefusesEndsNothingUntilItAnswers(t *testing.T) {
+	a := serve(t)
+	s := a.source(t, time.Now().Add(time.Hour))
+	f := Follow(s, logr.Discard())
+	c := client(t, f)
+	_ = ask(t, c, "https://whatever/x")
+	a.URL += "/k8s/clusters/c-2" // another one behind the same server
+	a.write(t, s.Kubeconfig, api.AuthInfo{ClientCertificate: s.Store.CurrentPath(), ClientKey: s.Store.CurrentPath()})
+	a.refuse("first")
+	f.Look()
+	if got := ask(t, c, "https://whatever/x"); got != "Unauthorized" || f.leaves() != nil {
+		t.Errorf("refused with %q it ends: %v", got, f.leaves())
+	}
+	a.refuse("")
+	if _, err := c.Get("https://whatever/x"); !errors.Is(err, ErrLeft) {
+		t.Errorf("answered: %v", err)
+	}
+	if _, err := c.Get("https://whatever/x"); !errors.Is(err, ErrLeft) {
+		t.Errorf("answered again: %v", err)
 	}
 }
 
