@@ -16,28 +16,63 @@ import (
 type bootstrap struct {
 	config *rest.Config
 	text   []byte
-	// changed is called when there is another; nil calls nothing.
+	// changed is called when there is another, or when the node is to join with it; nil
+	// calls nothing.
 	changed func()
+	// later says that it came to a node that had a credential already.
+	later bool
+	// rejoins says that the node is to join with it all the same: see Rejoins.
+	rejoins bool
 }
 
-// take takes what was read, and says whether there is another bootstrap kubeconfig than
-// before.
-func (b *bootstrap) take(r readings, joined bool) (another bool) {
+// take takes what was read. It says whether there is something else to ask with than
+// before. had: there is a credential; has: the files have one.
+func (b *bootstrap) take(r readings, had, has bool) (another bool) {
+	gone := isAbsent(r.source.Bootstrap, r.bootstrapErr)
 	switch {
 	case r.bootstrap != nil:
-		another = !bytes.Equal(b.text, r.bootstrapText)
+		if another = !bytes.Equal(b.text, r.bootstrapText); another {
+			b.later = had
+		}
 		b.config, b.text = r.bootstrap, r.bootstrapText
-	case joined || !isAbsent(r.source.Bootstrap, r.bootstrapErr):
+	case !gone:
 		b.config = nil
 	}
-	if isAbsent(r.source.Bootstrap, r.bootstrapErr) {
+	before := b.rejoins
+	b.rejoins = had && b.later && b.config != nil && r.areWithoutCertificate()
+	if gone {
 		b.text = nil // the next is another, whatever it holds: somebody joins the node again
+		if (had || has) && !b.rejoins {
+			b.config = nil
+		}
 	}
-	return another
+	return another || b.rejoins && !before
 }
 
-// OnBootstrap has a function called whenever there is another bootstrap kubeconfig: who
-// joins the node again waits for what comes of it.
+// areWithoutCertificate says that there is none, and no other credential, rather than one
+// that cannot be read.
+func (r *readings) areWithoutCertificate() bool {
+	if r.stored != nil || !errors.Is(r.storedErr, fs.ErrNotExist) {
+		return false
+	}
+	if r.kubeconfig == nil {
+		return errors.Is(r.kubeconfigErr, fs.ErrNotExist)
+	}
+	return hasCertificate(r.kubeconfig) && r.own == nil && errors.Is(r.ownErr, fs.ErrNotExist)
+}
+
+// Rejoins says that the certificate of now counts no more: somebody has removed its files,
+// and has brought a bootstrap kubeconfig since the node had it. Another is to be asked for
+// with that. Where nobody has brought one, what was read goes on.
+func (f *Follower) Rejoins() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.bootstrap.rejoins
+}
+
+// OnBootstrap has a function called whenever there is another bootstrap kubeconfig, and when
+// the node is to join with the one that there is: who joins the node again waits for what
+// comes of it.
 func (f *Follower) OnBootstrap(changed func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -208,24 +208,54 @@ func noServer(r readings) string {
 
 // noCertificate says why there is none to show.
 func noCertificate(r readings) string {
-	what := "the node has no client certificate yet"
-	switch {
-	case r.bootstrap != nil && isAbsent(absolute(r.source.Store.CurrentPath()), r.ownErr):
-		// The kubeconfig is written before the certificate is there.
-	case r.ownErr != nil && r.ownFrom == r.source.Kubeconfig:
-		what = fmt.Sprintf("the client certificate in kubeconfig %s: %v", r.source.Kubeconfig, r.ownErr)
-	case r.ownErr != nil:
-		what = fmt.Sprintf("kubeconfig %s names a client certificate that cannot be read: %v", r.source.Kubeconfig, r.ownErr)
-	case r.storedErr != nil && !errors.Is(r.storedErr, fs.ErrNotExist):
-		what = r.storedErr.Error()
-	}
+	what := r.withoutCertificate("the node has no client certificate yet")
 	switch {
 	case r.bootstrap != nil:
-		return what + ": nodestatus asks for one with bootstrap kubeconfig " + r.source.Bootstrap + " (polylet status says how far that is)"
+		return what + ": " + r.asks()
 	case r.source.Bootstrap != "":
 		return what + ", and " + unusable("bootstrap kubeconfig", r.source.Bootstrap, r.bootstrapErr) + ": put the files back, or join the node to the cluster again (kubeadm join)"
 	}
 	return what + ": put it back, or join the node to the cluster again (kubeadm join)"
+}
+
+// withoutCertificate says what is the matter with the certificate; absent where there is
+// just none.
+func (r *readings) withoutCertificate(absent string) string {
+	switch {
+	case r.bootstrap != nil && isAbsent(absolute(r.source.Store.CurrentPath()), r.ownErr):
+		// The kubeconfig is written before the certificate is there.
+	case r.ownErr != nil && r.ownFrom == r.source.Kubeconfig:
+		return fmt.Sprintf("the client certificate in kubeconfig %s: %v", r.source.Kubeconfig, r.ownErr)
+	case r.ownErr != nil:
+		return fmt.Sprintf("kubeconfig %s names a client certificate that cannot be read: %v", r.source.Kubeconfig, r.ownErr)
+	case r.storedErr != nil && !errors.Is(r.storedErr, fs.ErrNotExist):
+		return r.storedErr.Error()
+	}
+	return absent
+}
+
+func (r *readings) asks() string {
+	return "nodestatus asks for one with bootstrap kubeconfig " + r.source.Bootstrap + " (polylet status says how far that is)"
+}
+
+// meanwhile says what becomes of a node that has read a credential before its files went.
+func (r *readings) meanwhile(old *generation, problem string, rejoins bool) string {
+	asked := fmt.Sprintf("apiserver %s is asked with what was read before", old.base.Host)
+	switch {
+	case rejoins:
+		return fmt.Sprintf("the files of the node's client certificate were removed, and a bootstrap kubeconfig has come: %s; until it is there %s", r.asks(), asked)
+	case r.isBroken():
+		return fmt.Sprintf("%s: correct it; until then %s", unusable("kubeconfig", r.source.Kubeconfig, r.kubeconfigErr), asked)
+	case r.bootstrap != nil && old.Pair != nil: // it was there before, and nobody is asked with it
+		return fmt.Sprintf("%s: %s, which is good until %s; a nodestatus that is restarted asks with bootstrap kubeconfig %s, whose token may have ended: put the files back, or join the node to the cluster again (kubeadm join)",
+			r.withoutCertificate("there is no client certificate any more"), asked, old.Pair.Leaf.NotAfter.UTC().Format(time.RFC3339), r.source.Bootstrap)
+	}
+	return problem
+}
+
+// isBroken says that there is a kubeconfig that cannot be used: somebody may be writing it.
+func (r *readings) isBroken() bool {
+	return r.kubeconfigErr != nil && !isAbsent(r.source.Kubeconfig, r.kubeconfigErr)
 }
 
 func unusable(what, path string, err error) string {

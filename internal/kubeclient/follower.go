@@ -51,6 +51,9 @@ type Follower struct {
 	arrived chan struct{} // closed when current is there
 	// bootstrap is what certificates are asked for with.
 	bootstrap bootstrap
+	// read is what was answered last; left is why Run ends: another cluster has answered.
+	read *generation
+	left error
 }
 
 // generation is one credential with its connections.
@@ -64,6 +67,10 @@ type generation struct {
 	file string
 	// refused is since when the apiserver has answered nothing but 401; nil is not.
 	refused atomic.Pointer[time.Time]
+	// heard says that an apiserver has answered with what was asked for; rejoined that the
+	// node has joined again with it, be it the same cluster: its Node may be another.
+	heard    atomic.Bool
+	rejoined bool
 }
 
 // Follow reads the files of a source. What is missing may come later: see Run.
@@ -143,12 +150,16 @@ func (f *Follower) now() (*generation, string) {
 }
 
 // Run looks at the files when Changed says so and every 10 s, until ctx is done; then
-// it returns nil. It tells health what is missing.
+// it returns nil. It tells health what is missing. ErrLeft is its error when the files lead
+// to another cluster, which has answered: the process is to end.
 func (f *Follower) Run(ctx context.Context, h health.Reporter) error {
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
 	for said := ""; ; {
 		f.Look()
+		if err := f.leaves(); err != nil {
+			return err
+		}
 		g, problem := f.now()
 		if problem = cmp.Or(problem, g.refusal()); problem != said {
 			h.Set("credential", problem == "", problem)
@@ -175,7 +186,7 @@ func (f *Follower) Changed() {
 func (f *Follower) Look() bool {
 	look := f.looks.Add(1)
 	r := f.source.read()
-	chosen := choose(r, time.Now())
+	chosen := f.choose(r)
 	fresh, err := newGeneration(chosen, r)
 	if err != nil {
 		chosen.Problem = fmt.Sprintf("kubeconfig %s: %v: correct it", f.source.Kubeconfig, err)
@@ -186,13 +197,16 @@ func (f *Follower) Look() bool {
 		return false // one that began later has been before it
 	}
 	f.seen = look
+	old, rejoined := f.current, f.bootstrap.rejoins
+	another, changed := f.bootstrap.take(r, old != nil, fresh != nil), f.bootstrap.changed
 	f.problem = chosen.Problem
-	another := f.bootstrap.take(r, fresh != nil || f.current != nil)
-	changed := f.bootstrap.changed
-	old := f.current
+	if chosen.Config == nil && old != nil {
+		f.problem = r.meanwhile(old, chosen.Problem, f.bootstrap.rejoins)
+	}
 	// Files that are gone take nothing away that still works.
 	same := fresh == nil || old != nil && old.stamp == fresh.stamp
 	if !same {
+		fresh.rejoined = rejoined || old != nil && old.rejoined && !old.heard.Load()
 		f.current = fresh
 		if old == nil {
 			close(f.arrived)
@@ -210,6 +224,15 @@ func (f *Follower) Look() bool {
 		old.retire(old.transport)
 	}
 	return true
+}
+
+// choose is choose, but for a kubeconfig that cannot be used: what works goes on, for where
+// the bootstrap kubeconfig leads is where the node began.
+func (f *Follower) choose(r readings) Credential {
+	if old, _ := f.now(); old != nil && r.isBroken() {
+		return Credential{}
+	}
+	return choose(r, time.Now())
 }
 
 func (f *Follower) tell(old, fresh *generation) {
@@ -251,12 +274,9 @@ func (f *Follower) RoundTrip(req *http.Request) (*http.Response, error) {
 		drop(req)
 		return nil, err
 	}
-	resp, err := g.send(req)
-	if err == nil {
-		g.answered(resp.StatusCode)
-	}
+	resp, err := f.sendOn(g, req)
 	if next, _ := f.now(); err != nil && isWatch(req) && next != g && req.Context().Err() == nil {
-		return next.send(req) // it was ended before it began
+		return f.sendOn(next, req) // it was ended before it began
 	}
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || req.Body != nil && req.GetBody == nil {
 		return resp, err
@@ -274,7 +294,7 @@ func (f *Follower) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	_ = resp.Body.Close()
-	return next.send(again)
+	return f.sendOn(next, again)
 }
 
 // wait waits for a credential.

@@ -187,10 +187,7 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 	return certificate.New(certificate.ClientConfig(cfg.CertDir, cfg.RotateCertificates), certificate.Deps{
 		Want:    func() (*x509.CertificateRequest, string) { return want, "" },
 		Current: currentClient(deps.Credential, nodecert.Store{Dir: cfg.CertDir, Prefix: nodecert.Client}),
-		Idle: func() bool {
-			c := deps.Credential.Credential()
-			return c.Config != nil && c.Pair == nil // a token, say
-		},
+		Idle:    func() bool { return isIdle(deps.Credential) },
 		Refused: refused,
 		Clients: func(current *nodecert.Pair) []certificate.Client {
 			return clientsFor(current, want, deps.Credential.BootstrapFile(), deps)
@@ -203,12 +200,21 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 	})
 }
 
+// isIdle says that the node needs no certificate: it has a token, say.
+func isIdle(credential *kubeclient.Follower) bool {
+	c := credential.Credential()
+	return c.Config != nil && c.Pair == nil && !credential.Rejoins()
+}
+
 // currentClient is the client certificate of now. With a kubeconfig that cannot be used the
 // apiserver is not asked at all, and the one in the store is as good as any other: each that
 // is asked for with the bootstrap kubeconfig would lie there in the same way.
 func currentClient(credential *kubeclient.Follower, store nodecert.Store) func() (pair *nodecert.Pair, borrowed bool) {
 	return func() (*nodecert.Pair, bool) {
 		c := credential.Credential()
+		if credential.Rejoins() {
+			return nil, false
+		}
 		if c.Config != nil {
 			return c.Pair, c.Borrowed
 		}
@@ -250,13 +256,24 @@ func nodeClient(client kubernetes.Interface) certificate.Client {
 	}
 }
 
+// joinsFirst is why no serving certificate is asked for: the cluster that the node has left
+// would sign one that nobody in the other trusts, and it would be good for as long.
+const joinsFirst = "the node joins a cluster again: a serving certificate is asked for once it has its client certificate, see the dependency \"client CSR\" in polylet status"
+
+// wantServing is what the serving certificate is to be for.
+func wantServing(cfg Config, credential *kubeclient.Follower, facts *peer.Store) func() (*x509.CertificateRequest, string) {
+	return func() (*x509.CertificateRequest, string) {
+		if credential.Rejoins() {
+			return nil, joinsFirst
+		}
+		return certificate.ServingRequest(cfg.NodeName, facts.Get().Addresses, cfg.DNSOnlyCSR)
+	}
+}
+
 func (s *Service) servingKeeper(cfg Config, deps Deps, facts *peer.Store, metrics certificateMetrics, store *nodecert.Reader) *certificate.Keeper {
 	var last *nodecert.Pair // its one goroutine asks
 	return certificate.New(certificate.ServingConfig(cfg.CertDir), certificate.Deps{
-		Want: func() (*x509.CertificateRequest, string) {
-			known := facts.Get()
-			return certificate.ServingRequest(cfg.NodeName, known.Addresses, cfg.DNSOnlyCSR)
-		},
+		Want: wantServing(cfg, deps.Credential, facts),
 		Current: func() (*nodecert.Pair, bool) {
 			switch pair, err := store.Read(); {
 			case err == nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/testkit/selfsigned"
 	"github.com/polylet/polylet/services/nodestatus/internal/certificate"
+	"github.com/polylet/polylet/services/nodestatus/internal/peer"
 )
 
 func TestACertificateIsAskedForWithTheOneThatIsGoodAndElseWithTheBootstrapKubeconfig(t *testing.T) {
@@ -105,6 +107,54 @@ func TestNoOtherCertificateIsAskedForWhereTheKubeconfigIsWhatIsMissing(t *testin
 			if pair, borrowed := current(); (pair != nil) != (left > 0) || borrowed {
 				t.Errorf("%s, and the certificate ends in %s: %v, %v", name, left, pair != nil, borrowed)
 			}
+		}
+	}
+}
+
+// What the process has read of the one before is of the cluster that the node has left.
+func TestWhoJoinsTheNodeAgainHasNoCertificateThatCounts(t *testing.T) {
+	const text = `{"clusters":[{"name":"c","cluster":{"server":"https://a"}}],"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":USER}],"current-context":"x"}`
+	for name, user := range map[string]string{"a certificate": `{"client-certificate":"CURRENT","client-key":"CURRENT"}`, "a token": `{"token":"t"}`} {
+		dir := t.TempDir()
+		source := kubeclient.Source{Kubeconfig: dir + "/kubelet.conf", Bootstrap: dir + "/bootstrap.conf", Store: nodecert.Store{Dir: dir, Prefix: nodecert.Client}}
+		write := func(path, user string) {
+			if err := os.WriteFile(path, []byte(strings.ReplaceAll(strings.ReplaceAll(text, "USER", user), "CURRENT", source.Store.CurrentPath())), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(source.Kubeconfig, user)
+		has := strings.Contains(user, "CURRENT")
+		if has {
+			issued, err := nodecert.Parse(selfsigned.PEM(t, &x509.Certificate{NotAfter: time.Now().Add(time.Hour)}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := source.Store.Write(issued, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		credential := kubeclient.Follow(source, logr.Discard())
+		current, want := currentClient(credential, source.Store), wantServing(Config{NodeName: "n1"}, credential, peer.NewStore(peer.Host()))
+		if _, why := want(); why == joinsFirst {
+			t.Errorf("%s: before: a serving certificate waits", name)
+		}
+		if pair, _ := current(); (pair != nil) != has || isIdle(credential) == has {
+			t.Errorf("%s: before: %v, idle: %v", name, pair != nil, isIdle(credential))
+		}
+		if err := errors.Join(os.Remove(source.Kubeconfig), os.RemoveAll(source.Store.CurrentPath())); err != nil {
+			t.Fatal(err)
+		}
+		credential.Look()
+		if pair, _ := current(); (pair != nil) != has || isIdle(credential) == has {
+			t.Errorf("%s: without its files: %v, idle: %v", name, pair != nil, isIdle(credential))
+		}
+		write(source.Bootstrap, `{"token":"b"}`)
+		credential.Look()
+		if pair, _ := current(); pair != nil || isIdle(credential) {
+			t.Errorf("%s: who joins it again: %v, idle: %v", name, pair != nil, isIdle(credential))
+		}
+		if request, why := want(); request != nil || why != joinsFirst {
+			t.Errorf("%s: who joins it again asks for a serving certificate: %q", name, why)
 		}
 	}
 }

@@ -56,9 +56,12 @@ func TestNothingIsNoticedOfCertificatesThatLastTwoMinutes(t *testing.T) {
 	for _, complaint := range append(guard.stop(), clients.end()...) {
 		t.Error(complaint)
 	}
+	t.Logf("asked: %v", clients.asked)
 	for _, signer := range []string{certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName} {
 		least := int(last / (80 * time.Second))
-		if got := len(h.requested(signer)); got <= least {
+		got := len(h.requested(signer))
+		t.Logf("%d certificates of %s", got, signer)
+		if got <= least {
 			t.Errorf("%d certificates of %s in %v; want more than %d", got, signer, last, least)
 		}
 	}
@@ -233,6 +236,8 @@ func (h *house) killNowAndThen(clients *askers, until time.Time) {
 	h.Helper()
 	seed := uint64(time.Now().UnixNano())
 	h.Logf("the order of the kills: seed %d", seed)
+	kills := map[string]int{}
+	defer func() { h.Logf("killed: %v", kills) }()
 	random := rand.New(rand.NewPCG(seed, 0))
 	for time.Now().Before(until) {
 		order := node.Services()
@@ -243,6 +248,7 @@ func (h *house) killNowAndThen(clients *askers, until time.Time) {
 				return
 			}
 			clients.kill(func() { h.killService(name) })
+			kills[name]++
 			h.quietly(startsWithin, "everything is answered after "+name+" was killed", clients.answered)
 		}
 	}

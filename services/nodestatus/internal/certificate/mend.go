@@ -54,6 +54,9 @@ func (k *Keeper) damage() error {
 	case err == nil:
 		k.last = pair
 		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		k.last = nil // whoever has removed it has the node begin anew
+		return nil
 	case !errors.Is(err, nodecert.ErrDamaged) || k.isBeingWritten():
 		return nil
 	}

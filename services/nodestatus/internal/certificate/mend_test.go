@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -70,6 +71,28 @@ func TestACertificateThatIsDamagedLaterIsWrittenAgainAsItWasRead(t *testing.T) {
 	}
 }
 
+// It may be of a cluster that the node has left.
+func TestACertificateThatWasRemovedIsNotWrittenAgainOverADamagedOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		first := w.now()
+		w.approve(false)
+		if err := exchange(w.store.Dir, func() error { return os.Mkdir(w.store.Dir, 0o700) }); err != nil {
+			t.Fatal(err)
+		}
+		w.keeper.Changed()
+		synctest.Wait()
+		if err := os.WriteFile(w.store.CurrentPath(), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		w.keeper.Changed()
+		if leaf := w.now(); leaf != nil || !slices.Contains(w.seen(), "CertificateDamaged") {
+			t.Errorf("the certificate is there: %v; events %v", leaf != nil && leaf.Equal(first), w.seen())
+		}
+	})
+}
+
 func TestACertificateThatAnAgentWasKilledOverIsNotAskedForAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start()
@@ -86,7 +109,7 @@ func TestACertificateThatAnAgentWasKilledOverIsNotAskedForAgain(t *testing.T) {
 }
 
 func exchange(path string, with func() error) error {
-	if err := os.Remove(path); err != nil {
+	if err := os.RemoveAll(path); err != nil {
 		return err
 	}
 	return with()
