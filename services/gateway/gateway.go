@@ -18,12 +18,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	gatewayv1 "github.com/polylet/polylet/api/gen/polylet/gateway/v1"
 	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/services/gateway/internal/access"
 	"github.com/polylet/polylet/services/gateway/internal/componentmetrics"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
@@ -219,7 +219,7 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 		}
 	}
 	config := &listen.TLS{Serving: serving, MinVersion: cfg.MinTLSVersion, CipherSuites: cfg.CipherSuites, Curves: cfg.Curves}
-	var clients dynamiccertificates.CAContentProvider
+	var clients access.CA
 	if cfg.ClientCAFile != "" {
 		ca, err := pki.LoadClientCA(cfg.ClientCAFile, deps.Log)
 		if err != nil {
@@ -229,7 +229,7 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 	}
 	var reviewer access.Reviewer
 	if !cfg.Standalone {
-		reviewer = peer.NewNodestatus(deps.Nodestatus)
+		reviewer = peer.NewNodestatus(rpc.Patient(deps.Nodestatus, patience))
 	}
 	familiar := &access.Familiar{}
 	authn, authz, err := access.New(access.Config{
