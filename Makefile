@@ -171,7 +171,7 @@ vm-kubeadm: ## kubeadm init and reset by way of kubelet.service, in that machine
 	$(call step,kubeadm in a virtual machine)
 	@go run ./test/cmd/vm -kubeadm
 .PHONY: vm-joined
-vm-joined: ## Eviction, MemoryQoS and a shutdown by logind on a node that joins a cluster, in that machine (root, qemu, about 6 min)
+vm-joined: ## A configuration from the cluster over a reboot, eviction, MemoryQoS and a shutdown by logind on a node that joins a cluster, in that machine (root, qemu, about 12 min)
 	$(call step,a node of a cluster in a virtual machine)
 	@go run ./test/cmd/vm -joined $(if $(filter-out file,$(origin RUN)),-run '$(RUN)')
 bench: ## How long pods take to be Ready, and the same for the runtime alone (root); ROWS=1 what else a node notices and costs, VOLUMES=1 pods with volumes, API=1 what its API gives, beside a kubelet

@@ -145,8 +145,11 @@ func showDifference(out, notes io.Writer, differs []configslice.Change, origins 
 	fmt.Fprintln(w, "FIELD\tRUNS\tWOULD\tSTARTED AGAIN")
 	for _, c := range changes {
 		who := strings.Join(c.Owners, ", ")
-		if c.Refused != "" {
+		switch {
+		case c.Refused != "":
 			who = "refused: " + c.Refused
+		case c.InPlace:
+			who = "-"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.Path, c.Old, c.New, orDash(who))
 	}
@@ -207,6 +210,8 @@ func explainField(out io.Writer, path string) error {
 		fmt.Fprintf(out, "changes  not while the node runs: %s\n", refused)
 	case len(owners) == 0:
 		fmt.Fprintln(out, "changes  live; nothing is started again")
+	case slices.Contains(configslice.InPlace(), path):
+		fmt.Fprintln(out, "changes  live, in place; nothing is started again")
 	default:
 		fmt.Fprintf(out, "changes  live; %s start again, and no container does\n", strings.Join(owners, ", "))
 	}

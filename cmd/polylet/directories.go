@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/inotify"
 )
 
 const (
@@ -24,14 +25,14 @@ const (
 	looks = 10
 )
 
-// directories watches directories by inotify, whatever becomes of them: what leads
-// to them is watched too, so that one that is moved away, removed or not yet made
+// directories watches directories by inotify, whatever becomes of them: the names of what
+// leads to them are watched too, so that one that is moved away, removed or not yet made
 // is watched as soon as it is there. The kernel says nothing of what is mounted on
 // one; look finds that. For use by one goroutine.
 type directories struct {
 	log     klog.Logger
 	wanted  map[string][]string // the names that matter in each; none: all
-	watcher *fsnotify.Watcher   // nil until inotify can be used
+	watcher *inotify.Watcher    // nil until inotify can be used
 	way     way                 // what is watched
 	again   *time.Timer         // when to look at everything, whatever is told
 	gone    map[string]bool
@@ -51,20 +52,31 @@ func (d *directories) close() {
 	}
 }
 
-// want adds a directory of which these names matter, or all. look watches it.
+// want adds a directory of which these names matter, or all, beside those of it that
+// do already. look watches it.
 func (d *directories) want(dir string, names ...string) {
 	if absolute, err := filepath.Abs(dir); err == nil {
 		dir = absolute
 	}
-	d.wanted[dir] = names
+	have, there := d.wanted[dir]
+	if len(names) == 0 || there && len(have) == 0 {
+		d.wanted[dir] = nil
+		return
+	}
+	for _, name := range names {
+		if !slices.Contains(have, name) {
+			have = append(have, name)
+		}
+	}
+	d.wanted[dir] = have
 }
 
 // events are to be given to saw.
-func (d *directories) events() <-chan fsnotify.Event {
+func (d *directories) events() <-chan inotify.Event {
 	if d.watcher == nil {
 		return nil
 	}
-	return d.watcher.Events
+	return d.watcher.Events()
 }
 
 // errors say that events may be lost; lost is to be called then.
@@ -72,13 +84,13 @@ func (d *directories) errors() <-chan error {
 	if d.watcher == nil {
 		return nil
 	}
-	return d.watcher.Errors
+	return d.watcher.Errors()
 }
 
 // saw says whether an event is about what is wanted.
-func (d *directories) saw(event fsnotify.Event) bool {
-	name := filepath.Clean(event.Name)
-	if _, watched := d.way.places[name]; (watched || d.way.steps[name]) && event.Has(fsnotify.Create|fsnotify.Remove|fsnotify.Rename) {
+func (d *directories) saw(event inotify.Event) bool {
+	name := filepath.Clean(event.Path)
+	if _, watched := d.way.places[name]; (watched || d.way.steps[name]) && event.Another {
 		// Another directory of this name may have the same inode.
 		d.forget(name)
 		d.look()
@@ -103,7 +115,7 @@ func (d *directories) forget(dir string) {
 }
 
 func (d *directories) unwatch(path string) {
-	_ = d.watcher.Remove(path) // it may have gone by itself
+	d.watcher.Remove(path)
 	delete(d.way.places, path)
 }
 
@@ -113,7 +125,7 @@ func (d *directories) look() {
 	d.again.Reset(watchAgain)
 	var err error
 	if d.watcher == nil {
-		if d.watcher, err = fsnotify.NewWatcher(); err != nil {
+		if d.watcher, err = inotify.New(); err != nil {
 			d.watcher, err = nil, fmt.Errorf("use inotify: %w", err)
 		}
 	}
@@ -142,12 +154,13 @@ func (d *directories) follow(now way) (settled bool, err error) {
 	}
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(now.places)) {
-		if was, watched := d.way.places[path]; watched && os.SameFile(was.info, now.places[path].info) {
+		was, watched := d.way.places[path]
+		if is := now.places[path]; watched && os.SameFile(was.info, is.info) && was.wanted() == is.wanted() {
 			continue
 		}
 		settled = false
-		_ = d.watcher.Remove(path)
-		if err := d.watcher.Add(path); err != nil {
+		d.watcher.Remove(path)
+		if err := d.watcher.Add(path, now.places[path].wanted()); err != nil {
 			delete(now.places, path)
 			if !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, fmt.Errorf("watch %s: %w", path, err))

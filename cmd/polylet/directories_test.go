@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/inotify"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/supervise"
 )
@@ -211,7 +211,7 @@ func TestWhatCannotBeWatchedIsTriedAgainAndSaidOnce(t *testing.T) {
 	d := newDirectories(funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
 	defer d.close()
 	d.want(t.TempDir())
-	watcher, err := fsnotify.NewWatcher()
+	watcher, err := inotify.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestOnlyWhatMattersInADirectoryIsTold(t *testing.T) {
 	for name, want := range map[string]bool{
 		base + "/config.yaml": true, base + "/state": false, base + "/drops/10.conf": true, filepath.Dir(base) + "/config.yaml": false, "//x": false,
 	} {
-		if got := d.saw(fsnotify.Event{Name: name, Op: fsnotify.Write}); got != want {
+		if got := d.saw(inotify.Event{Path: name}); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -257,6 +257,60 @@ func TestOnlyWhatMattersInADirectoryIsTold(t *testing.T) {
 	d.lost(errors.New("overflow"))
 	put(t, base+"/config.yaml", "")
 	told(t, d)
+}
+
+// kubeadm's kubeconfig and bootstrap kubeconfig are in one directory.
+func TestAllThatIsWantedOfADirectoryIsTold(t *testing.T) {
+	base := t.TempDir()
+	d := newDirectories(klog.Background())
+	defer d.close()
+	for range 2 {
+		d.want(base, "kubelet.conf")
+		d.want(base, "bootstrap-kubelet.conf")
+	}
+	d.look()
+	for name, want := range map[string]bool{"kubelet.conf": true, "bootstrap-kubelet.conf": true, "x": false} {
+		if got := d.saw(inotify.Event{Path: base + "/" + name}); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if n := len(d.wanted[base]); n != 2 {
+		t.Errorf("%d names for two", n)
+	}
+	d.want(base)
+	d.want(base, "kubelet.conf")
+	d.look()
+	if !d.saw(inotify.Event{Path: base + "/x"}) {
+		t.Error("all of it is wanted, and something is not told")
+	}
+}
+
+// Above a directory that is wanted there may be one in which others write all the time.
+func TestOfADirectoryThatOnlyLeadsThereWhatIsWrittenIsNotTold(t *testing.T) {
+	base := t.TempDir()
+	put(t, base+"/dir/config.yaml", "a")
+	d := newDirectories(klog.Background())
+	defer d.close()
+	d.want(base+"/dir", "config.yaml")
+	d.look()
+	put(t, base+"/dir/config.yaml", "b")
+	told(t, d)
+	put(t, base+"/log", "one line")
+	put(t, base+"/log", "another")
+	put(t, base+"/dir/config.yaml", "c")
+	for about := map[string]int{}; ; {
+		select {
+		case event := <-d.events():
+			if about[event.Path]++; about[base+"/log"] > 1 {
+				t.Fatal("what is written beside the way is told, not only that it is there")
+			}
+			if event.Path == base+"/dir/config.yaml" && about[base+"/log"] == 1 {
+				return
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing is told")
+		}
+	}
 }
 
 func TestTheWayToADirectoryHasAllThatMayChangeIt(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,8 +18,11 @@ const longestMessage = 1000
 
 // withConfiguration adds to a process what it says of its configuration: the one that
 // it runs with, and what others have of it by now.
-func withConfiguration(loaded *kubeletconfig.Loaded, o daemon.Options) daemon.Options {
-	o.ConfigGeneration, o.ConfigChecksum = loaded.Generation(), loaded.Checksum()
+func withConfiguration(ctx context.Context, loaded *kubeletconfig.Loaded, o daemon.Options) daemon.Options {
+	o.ConfigRuns = loaded.Runs
+	if p := inPlaceOf(ctx); p != nil {
+		o.ConfigRuns = p.runs
+	}
 	o.ConfigJSON = func() []byte { return loaded.Current().ConfigzJSON() }
 	o.ConfigOrigins = func() map[string]string { return loaded.Current().Origins() }
 	o.ConfigWithoutEffect = withoutEffect(loaded)

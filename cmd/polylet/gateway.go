@@ -30,7 +30,7 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err := loaded.RefuseOpen(); err != nil {
 		return err
 	}
-	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
 		Service:     "gateway",
 		NodeName:    loaded.NodeName,
 		SocketDir:   loaded.Flags.SocketDir,

@@ -72,6 +72,7 @@ func (n *nodeRun) handOutWhile(ctx context.Context, gid int, running bool) error
 	}
 	configuration.identities, configuration.seen = n.identities, newLives()
 	configuration.restart = func(service string) error { return configuration.handTo(ctx, service) }
+	configuration.change = func(service string) error { return configuration.changeFor(ctx, service) }
 	for _, service := range n.services {
 		if err := configuration.handTo(ctx, service); err != nil {
 			return err
@@ -96,8 +97,18 @@ func (n *nodeRun) handOutWhile(ctx context.Context, gid int, running bool) error
 // handTo writes what a service starts with. One that runs with something else sees it,
 // and ends.
 func (l *live) handTo(ctx context.Context, service string) error {
+	l.seen.handed(service, l.node.current())
+	return l.writeFor(ctx, service)
+}
+
+// changeFor is handTo for what a service takes while it runs.
+func (l *live) changeFor(ctx context.Context, service string) error {
+	l.seen.changed(service, l.node.current())
+	return l.writeFor(ctx, service)
+}
+
+func (l *live) writeFor(ctx context.Context, service string) error {
 	n := l.node
-	l.seen.handed(service, n.current())
 	switch identity := l.identities[service]; {
 	case !slices.Contains(ownFlags(), service) && n.loaded.ServiceUser(service) == "":
 		return noUser(service)
@@ -156,6 +167,13 @@ func (s *lives) handed(service string, loaded *kubeletconfig.Loaded) {
 	s.sums[service] = sum
 }
 
+// changed notes what is handed to a service that does not end for it.
+func (s *lives) changed(service string, loaded *kubeletconfig.Loaded) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sums[service] = configslice.Checksum(loaded.Fields(), service)
+}
+
 // runsOther says that a service was handed something else.
 func (s *lives) runsOther(service string, loaded *kubeletconfig.Loaded) bool {
 	s.mu.Lock()
@@ -210,7 +228,7 @@ func isHeld(path string) bool {
 // One that was started before anything was handed to it reads the files, until something is.
 func runSlice(ctx context.Context, service string, loaded *kubeletconfig.Loaded, run func(context.Context, *kubeletconfig.Loaded) error) error {
 	log, followLog := klog.Background(), klog.Background()
-	path, handedOther := loaded.Flags.ConfigSlice, loaded.Superseded
+	path, handedOther := loaded.Flags.ConfigSlice, func() bool { return loaded.Superseded() && !inPlaceOf(ctx).takes(log) }
 	if !loaded.Handed() && path != "" {
 		handedOther = func() bool { _, err := os.Stat(path); return err == nil }
 	} else if path == "" {

@@ -78,6 +78,7 @@ type live struct {
 	controller *liveconf.Controller
 	identities map[string]supervise.Identity
 	restart    func(service string) error
+	change     func(service string) error // nil: Put has written all that there is to write
 	// cluster is what the cluster assigns; nil: it is no source.
 	cluster *assigned.Source
 	shown   wake.Signal // what is to be shown of it may be another
@@ -189,6 +190,14 @@ func (l *live) Put(loaded *kubeletconfig.Loaded, generation uint64) error {
 // Restart implements liveconf.Node.
 func (l *live) Restart(service string) error { return l.restart(service) }
 
+// Change implements liveconf.Node.
+func (l *live) Change(service string) error {
+	if l.change == nil {
+		return nil
+	}
+	return l.change(service)
+}
+
 // mostOfAnAnswer is how much a service may say about itself, in bytes: this process is
 // root's, and one that was taken over would end it with more.
 const mostOfAnAnswer = 256 << 10
@@ -260,6 +269,7 @@ func (l *live) run(ctx context.Context) error {
 	defer following.Wait()
 	defer end()
 	following.Go(func() { l.followCluster(ctx) })
+	following.Go(func() { l.cluster.TakeIn(ctx, l.controller.Changed) })
 	following.Go(func() { l.showCluster(ctx) })
 	return l.controller.Run(ctx, l)
 }

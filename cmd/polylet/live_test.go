@@ -32,8 +32,9 @@ func TestEachServiceGetsTheNewestConfigurationAndOnlyPodsyncItsSecrets(t *testin
 			t.Errorf("%s is started with %v", service, args)
 		}
 		got := load(t, "--config-slice="+path)
-		if got.Config.MaxPods != 7 || got.Generation() != 1 || got.Checksum() != configslice.Checksum(first.Fields(), service) || got.Origins()["maxPods"] != "flag --max-pods" {
-			t.Errorf("%s gets %d pods, generation %d, checksum %s, set by %v", service, got.Config.MaxPods, got.Generation(), got.Checksum(), got.Origins())
+		generation, checksum := got.Runs()
+		if got.Config.MaxPods != 7 || generation != 1 || checksum != configslice.Checksum(first.Fields(), service) || got.Origins()["maxPods"] != "flag --max-pods" {
+			t.Errorf("%s gets %d pods, generation %d, checksum %s, set by %v", service, got.Config.MaxPods, generation, checksum, got.Origins())
 		}
 		raw, err := os.ReadFile(path)
 		if err != nil || strings.Contains(string(raw), `"secret"`) != (service == "podsync") {
@@ -48,7 +49,8 @@ func TestEachServiceGetsTheNewestConfigurationAndOnlyPodsyncItsSecrets(t *testin
 	if _, err := node.writeSlice("podsync", supervise.Identity{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := load(t, "--config-slice="+filepath.Join(first.Flags.SocketDir, "podsync", sliceFile)); got.Config.MaxPods != 8 || got.Generation() != 2 {
+	got := load(t, "--config-slice="+filepath.Join(first.Flags.SocketDir, "podsync", sliceFile))
+	if generation, _ := got.Runs(); got.Config.MaxPods != 8 || generation != 2 {
 		t.Errorf("the newest one has %d pods", got.Config.MaxPods)
 	}
 }
@@ -110,6 +112,7 @@ type silentNode struct{}
 
 func (silentNode) Put(*kubeletconfig.Loaded, uint64) error { return nil }
 func (silentNode) Restart(string) error                    { return nil }
+func (silentNode) Change(string) error                     { return nil }
 func (silentNode) Say(liveconf.State)                      {}
 func (silentNode) Ask(context.Context, string) (liveconf.Report, error) {
 	return liveconf.Report{}, nil

@@ -38,7 +38,7 @@ func (l *live) openCluster(flags *kubeletconfig.Flags, load func(*kubeletconfig.
 	}
 	l.cluster = assigned.Open(assigned.Config{
 		Dir: flags.DynamicConfigDir, Node: l.node.loaded.NodeName, Build: buildinfo.Get().String(), Load: load, Check: check,
-		Changed: l.shown.Set, Log: l.node.log.WithName("configuration"),
+		Changed: l.shown.Set, Deadline: flags.ConfigDeadline, Log: l.node.log.WithName("configuration"),
 	})
 	return nil
 }
@@ -85,9 +85,7 @@ func (l *live) take(a *nodestatusv1.AssignedConfiguration) error {
 	if err := next.CheckNames(); err != nil {
 		return err
 	}
-	if l.cluster.Assign(next) {
-		l.controller.Changed()
-	}
+	l.cluster.Offer(next)
 	return nil
 }
 

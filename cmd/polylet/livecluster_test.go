@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
-	"github.com/polylet/polylet/internal/liveconf"
 	"github.com/polylet/polylet/internal/liveconf/assigned"
 	"github.com/polylet/polylet/services/nodestatus"
 )
@@ -95,15 +95,28 @@ func TestTheOwnerTakesWhatNodestatusSaysAndTellsWhatBecameOfIt(t *testing.T) {
 // TestATakenOverNodestatusCannotNameADocumentAsItLikes: its name is repeated for each field
 // that it sets, in what this process writes and sends.
 func TestATakenOverNodestatusCannotNameADocumentAsItLikes(t *testing.T) {
-	l := &live{cluster: assigned.Open(assigned.Config{Dir: t.TempDir(), Node: "n1"}), controller: liveconf.New(liveconf.Config{})}
-	if err := l.take(&nodestatusv1.AssignedConfiguration{Namespace: "ns", Name: strings.Repeat("c", 1<<20), Key: "kubelet"}); err == nil || len(err.Error()) > 10<<10 || l.cluster.View().Assigned != "" {
+	dir := t.TempDir()
+	l := &live{cluster: assigned.Open(assigned.Config{Dir: dir, Node: "n1", Deadline: time.Second})}
+	ctx, cancel := context.WithCancel(t.Context())
+	taken := make(chan string)
+	var taking sync.WaitGroup
+	taking.Go(func() { l.cluster.TakeIn(ctx, func() { taken <- l.cluster.View().Assigned }) })
+	defer taking.Wait()
+	defer cancel()
+	if err := l.take(&nodestatusv1.AssignedConfiguration{Namespace: "ns", Name: strings.Repeat("c", 1<<20), Key: "kubelet"}); err == nil || len(err.Error()) > 10<<10 {
 		t.Errorf("a name of 1 MiB: %.200v", err)
 	}
-	if err := l.take(&nodestatusv1.AssignedConfiguration{Namespace: "ns", Name: "c", Key: "kubelet", ResourceVersion: "4"}); err != nil || l.cluster.View().Assigned != "ns/c@4" {
+	if err := l.take(&nodestatusv1.AssignedConfiguration{Namespace: "ns", Name: "c", Key: "kubelet", ResourceVersion: "4"}); err != nil {
 		t.Errorf("as it is called: %v", err)
 	}
-	if err := l.take(nil); err != nil || l.cluster.View().Assigned != "" {
+	if got := <-taken; got != "ns/c@4" {
+		t.Errorf("%q is assigned", got)
+	}
+	if err := l.take(nil); err != nil {
 		t.Errorf("none: %v", err)
+	}
+	if got := <-taken; got != "" {
+		t.Errorf("%q is assigned", got)
 	}
 }
 

@@ -22,7 +22,11 @@ import (
 // configurationShower shows in nodestatus how the configuration stands, as polylet run
 // writes it into a file: beside what the process depends on, in metrics, as events.
 type configurationShower struct {
-	path     string
+	path string
+	// assigned is the file that says what has become of the cluster's configuration, tell
+	// is told of it.
+	assigned string
+	tell     func(nodestatus.Assigned)
 	note     func(name, message string)
 	show     func(nodestatus.Configuration)
 	announce func(context.Context, nodestatus.Event)
@@ -37,18 +41,21 @@ func showsConfiguration(loaded *kubeletconfig.Loaded, service *nodestatus.Servic
 	if !loaded.Handed() {
 		return nil
 	}
+	dir := filepath.Join(loaded.Flags.SocketDir, "nodestatus")
 	s := &configurationShower{
-		path: filepath.Join(loaded.Flags.SocketDir, "nodestatus", stateFile), note: note, show: service.ShowConfiguration, announce: service.Announce, log: log,
+		path: filepath.Join(dir, stateFile), assigned: filepath.Join(dir, assignedFile), tell: service.ShowAssigned,
+		note: note, show: service.ShowConfiguration, announce: service.Announce, log: log,
 	}
-	cluster := filepath.Join(loaded.Flags.SocketDir, "nodestatus", assignedFile)
-	return []func(context.Context) error{s.run, func(ctx context.Context) error {
-		followFiles(ctx, log, func(dirs *directories) { dirs.want(filepath.Dir(cluster), filepath.Base(cluster)) }, func() { showAssigned(cluster, service.ShowAssigned, log) })
-		return nil
-	}}
+	return []func(context.Context) error{s.run}
 }
 
 func (s *configurationShower) run(ctx context.Context) error {
-	followFiles(ctx, s.log, func(dirs *directories) { dirs.want(filepath.Dir(s.path), filepath.Base(s.path)) }, func() { s.look(ctx) })
+	followFiles(ctx, s.log, func(dirs *directories) {
+		dirs.want(filepath.Dir(s.path), filepath.Base(s.path), filepath.Base(s.assigned))
+	}, func() {
+		s.look(ctx)
+		showAssigned(s.assigned, s.tell, s.log)
+	})
 	return nil
 }
 
@@ -94,7 +101,7 @@ func showAssigned(path string, tell func(nodestatus.Assigned), log klog.Logger) 
 		log.Error(err, "What has become of the cluster's configuration cannot be read", "path", path)
 		return
 	}
-	tell(nodestatus.Assigned{Assigned: view.Assigned, Active: view.Active, LastKnownGood: view.LastKnownGood, Error: view.Error})
+	tell(nodestatus.Assigned{Assigned: view.Assigned, Active: view.Active, LastKnownGood: view.LastKnownGood, Error: view.Error, Waits: view.Waits})
 }
 
 // eventOf is the Node's event about a state that came after another; nil: it is the

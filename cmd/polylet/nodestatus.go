@@ -33,7 +33,7 @@ func newNodestatusCommand() *cobra.Command {
 }
 
 func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
-	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
 		Service:     "nodestatus",
 		NodeName:    loaded.NodeName,
 		SocketDir:   loaded.Flags.SocketDir,
@@ -51,7 +51,7 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health(), Note: d.Health().Note}
-	if err := nodestatusClients(loaded, d.Tracing(), d.Log(), &deps); err != nil {
+	if err := nodestatusClients(ctx, loaded, d.Tracing(), d.Log(), &deps); err != nil {
 		return err
 	}
 	podsync, err := d.Dial("podsync")
@@ -79,7 +79,7 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 }
 
 // nodestatusClients makes the clients of the apiserver; none standalone.
-func nodestatusClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, log klog.Logger, deps *nodestatus.Deps) error {
+func nodestatusClients(ctx context.Context, loaded *kubeletconfig.Loaded, spans *tracing.Provider, log klog.Logger, deps *nodestatus.Deps) error {
 	if loaded.Standalone {
 		return nil
 	}
@@ -105,7 +105,7 @@ func nodestatusClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, lo
 	heartbeat := rest.CopyConfig(cfg)
 	heartbeat.QPS = noRateLimit
 	heartbeat.UserAgent = "polylet-nodestatus/heartbeat"
-	if deps.Events, err = eventsClient(cfg, loaded.Config); err != nil {
+	if deps.Events, err = eventsClient(ctx, cfg, loaded.Config); err != nil {
 		return err
 	}
 	if deps.Heartbeat, err = kubernetes.NewForConfig(heartbeat); err != nil {

@@ -36,7 +36,7 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	defer release()
-	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
 		SecretConfigJSON: func() []byte { return loaded.Current().SecretConfigzJSON() },
 		Service:          "podsync",
 		NodeName:         loaded.NodeName,
@@ -60,7 +60,7 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	addTracing(&config, loaded.Config.Tracing)
 	deps := podsyncservice.Deps{Metrics: d.Metrics(), Health: d.Health(), Epoch: d.Epoch()}
-	credential, err := podsyncClients(loaded, d.Tracing(), d.Log(), &deps)
+	credential, err := podsyncClients(ctx, loaded, d.Tracing(), d.Log(), &deps)
 	if err != nil {
 		return err
 	}
@@ -82,10 +82,21 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return err
 	}
+	inPlaceOf(ctx).add(func(next *kubeletconfig.Loaded) error { return takeLimits(service, next) }, limitFields()...)
 	service.Register(d.Server())
 	longest := max(2*loaded.Config.SyncFrequency.Duration, syncLoopTimeout)
 	d.AddCheck(daemon.Check{Name: "syncloop", Run: func(context.Context) error { return service.SyncLoop(longest) }})
 	return d.Run(ctx, append(followCredential(credential, credentialSource(loaded), d.Health()), service.Run)...)
+}
+
+// takeLimits has podsync keep to other limits of images and logs.
+func takeLimits(service *podsyncservice.Service, next *kubeletconfig.Loaded) error {
+	config, err := podsyncConfig(next)
+	if err != nil {
+		return err
+	}
+	service.Change(config.Images, config.Logs)
+	return nil
 }
 
 // syncLoopTimeout is how long podsync's loop may take at least until it counts
@@ -94,7 +105,7 @@ const syncLoopTimeout = 5 * time.Minute
 
 // podsyncClients makes the clients of the apiserver; none standalone. Events
 // have a rate of their own, so that they never hold a status up.
-func podsyncClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, log klog.Logger, deps *podsyncservice.Deps) (*kubeclient.Follower, error) {
+func podsyncClients(ctx context.Context, loaded *kubeletconfig.Loaded, spans *tracing.Provider, log klog.Logger, deps *podsyncservice.Deps) (*kubeclient.Follower, error) {
 	if loaded.Standalone {
 		return nil, nil
 	}
@@ -106,13 +117,20 @@ func podsyncClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, log k
 	if deps.Client, err = kubernetes.NewForConfig(cfg); err != nil {
 		return nil, fmt.Errorf("client for apiserver %s: %w", cfg.Host, err)
 	}
-	deps.Events, err = eventsClient(cfg, c)
+	deps.Events, err = eventsClient(ctx, cfg, c)
 	return credential, err
 }
 
 // eventsClient is a client for events, with their own rate.
-func eventsClient(cfg *rest.Config, c *kubeletv1beta1.KubeletConfiguration) (kubernetes.Interface, error) {
-	client, err := kubernetes.NewForConfig(kubeclient.Rated(cfg, float32(*c.EventRecordQPS), int(c.EventBurst)))
+func eventsClient(ctx context.Context, cfg *rest.Config, c *kubeletv1beta1.KubeletConfiguration) (kubernetes.Interface, error) {
+	rate, err := kubeclient.NewRate(float32(*c.EventRecordQPS), int(c.EventBurst))
+	if err != nil {
+		return nil, fmt.Errorf("eventRecordQPS and eventBurst: %w", err)
+	}
+	inPlaceOf(ctx).add(func(next *kubeletconfig.Loaded) error {
+		return rate.Set(float32(*next.Config.EventRecordQPS), int(next.Config.EventBurst))
+	}, eventFields()...)
+	client, err := kubernetes.NewForConfig(kubeclient.Rated(cfg, rate))
 	if err != nil {
 		return nil, fmt.Errorf("client for events to apiserver %s: %w", cfg.Host, err)
 	}

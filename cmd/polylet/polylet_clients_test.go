@@ -31,10 +31,10 @@ func TestEventsHaveTheRateThatIsConfigured(t *testing.T) {
 		loaded := loadedWith(t, "--kubeconfig="+path, "--event-qps="+qps, "--kube-api-qps=9")
 		var node nodestatus.Deps
 		var pods podsyncservice.Deps
-		if err := nodestatusClients(loaded, nil, klog.Background(), &node); err != nil {
+		if err := nodestatusClients(t.Context(), loaded, nil, klog.Background(), &node); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := podsyncClients(loaded, nil, klog.Background(), &pods); err != nil {
+		if _, err := podsyncClients(t.Context(), loaded, nil, klog.Background(), &pods); err != nil {
 			t.Fatal(err)
 		}
 		if rate(node.Events) != want || rate(pods.Events) != want || rate(node.Client) != 9 || rate(pods.Client) != 9 {

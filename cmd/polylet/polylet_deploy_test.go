@@ -172,6 +172,24 @@ func TestEveryServiceIsBoundedWhereverItRuns(t *testing.T) {
 	}
 }
 
+// TestTheKernelKillsPodsBeforeTheNodesOwnProcesses: without a score of its own a process
+// that has much memory is what it chooses when the machine has none left.
+func TestTheKernelKillsPodsBeforeTheNodesOwnProcesses(t *testing.T) {
+	for _, service := range append(services(), "handout") {
+		if score, err := strconv.Atoi(unitOf(t, service).one("OOMScoreAdjust")); err != nil || score > -900 {
+			t.Errorf("the unit of %s has OOMScoreAdjust %d, %v", service, score, err)
+		}
+	}
+}
+
+// TestPodsyncsUnitMayMoveProcessesOfTheMachine: systemCgroups is a setting of the kubelet's,
+// whose unit has all of root's rights.
+func TestPodsyncsUnitMayMoveProcessesOfTheMachine(t *testing.T) {
+	if rights := strings.Fields(unitOf(t, "podsync").one("CapabilityBoundingSet")); !slices.Contains(rights, "CAP_SYS_NICE") {
+		t.Errorf("it has %v", rights)
+	}
+}
+
 // unit is a unit file: the values of each setting.
 type unit map[string][]string
 

@@ -54,7 +54,7 @@ func asksAboutProbes(args []string, env func(string) string) bool {
 
 func runProbes(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	results := prometheus.NewRegistry()
-	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
 		Service:         "probes",
 		NodeName:        loaded.NodeName,
 		SocketDir:       loaded.Flags.SocketDir,

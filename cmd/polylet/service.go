@@ -64,10 +64,11 @@ func serviceCommandOf(name, short string, load func(args []string) (*kubeletconf
 				}, klog.Background())
 				enterCgroup(loaded.Config.KubeletCgroups)
 			}
+			ctx := withInPlace(cmd.Context(), name, loaded)
 			if !loaded.Flags.FollowSlice {
-				return run(cmd.Context(), loaded)
+				return run(ctx, loaded)
 			}
-			return runSlice(cmd.Context(), name, loaded, run)
+			return runSlice(ctx, name, loaded, run)
 		},
 	}
 }

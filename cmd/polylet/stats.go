@@ -18,7 +18,7 @@ func newStatsCommand() *cobra.Command {
 }
 
 func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
-	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
 		Service:     "stats",
 		NodeName:    loaded.NodeName,
 		SocketDir:   loaded.Flags.SocketDir,

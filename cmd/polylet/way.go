@@ -25,6 +25,9 @@ type place struct {
 	names []string // or these names
 }
 
+// wanted says whether what is in it matters; else it is only on the way.
+func (p place) wanted() bool { return p.all || len(p.names) > 0 }
+
 func (p place) matters(name string) bool { return p.all || slices.Contains(p.names, name) }
 
 // wayTo looks up the way to directories, absolute paths all, of which the names

@@ -1,10 +1,15 @@
 package configslice
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/internal/kubeletconfig"
 )
@@ -14,6 +19,15 @@ import (
 // and the cluster gives a node up by default after 50 s without, which the node itself would
 // never see.
 var most = map[string]int{"logging.verbosity": 7, "nodeLeaseDurationSeconds": 120}
+
+// least is the shortest of the times between two looks, or to wait for an answer, that the
+// cluster may set: with microseconds a service is busy with nothing else, or waits for
+// nobody. 0 and less are no such times, but "never" or the default.
+const least = time.Second
+
+func looks() []string {
+	return []string{"fileCheckFrequency", "httpCheckFrequency", "nodeStatusReportFrequency", "nodeStatusUpdateFrequency", "runtimeRequestTimeout", "syncFrequency", "volumeStatsAggPeriod"}
+}
 
 // OfCluster are the fields that a configuration from the cluster may set, as a ConfigMap
 // may be written by others than this machine's owners. What is not here only the machine's
@@ -61,10 +75,68 @@ func ClusterRefusal(changes []Change) error {
 			lines = append(lines, c.String())
 		case bounded && err == nil && value > bound:
 			lines = append(lines, fmt.Sprintf("%s (at most %d)", c, bound))
+		case slices.Contains(looks(), c.Path) && isShort(c.New):
+			lines = append(lines, fmt.Sprintf("%s (at least %s)", c, least))
+		default:
+			if gone := takenAway(c); gone != "" {
+				lines = append(lines, fmt.Sprintf("%s (%s)", c, gone))
+			}
 		}
 	}
 	if len(lines) == 0 {
 		return nil
 	}
 	return fmt.Errorf("only the node's own files and flags may set %s: take it out, or give it the node's value", strings.Join(lines, "; "))
+}
+
+func isShort(value string) bool {
+	var text string
+	if json.Unmarshal([]byte(value), &text) != nil {
+		return false
+	}
+	d, err := time.ParseDuration(text)
+	return err == nil && d > 0 && d < least
+}
+
+// takenAway says which guard of the node against its pods, that its own files and flags give
+// it, a change takes away; empty: none. The cluster may make each wider or narrower: which
+// figure is no guard any more nobody can say, but none is none.
+func takenAway(c Change) string {
+	switch c.Path {
+	case "podPidsLimit":
+		before, _ := strconv.Atoi(c.Old)
+		if after, err := strconv.Atoi(c.New); before > 0 && err == nil && after <= 0 {
+			return "pods would have no bound of processes any more"
+		}
+	case "evictionHard":
+		before, after, gone := thresholds(c.Old), thresholds(c.New), []string{}
+		for _, signal := range slices.Sorted(maps.Keys(before)) {
+			if isOn(before[signal]) && !isOn(after[signal]) {
+				gone = append(gone, signal)
+			}
+		}
+		if len(gone) > 0 {
+			return "no threshold of " + strings.Join(gone, ", ") + " any more: give it one, or set mergeDefaultEvictionSettings too"
+		}
+	}
+	return ""
+}
+
+func thresholds(value string) map[string]string {
+	out := map[string]string{}
+	if json.Unmarshal([]byte(value), &out) != nil {
+		return nil // validation has said so
+	}
+	return out
+}
+
+// isOn says whether a threshold can be met: 0% and 100% switch it off.
+func isOn(threshold string) bool {
+	threshold = strings.TrimSpace(threshold)
+	if number, percent := strings.CutSuffix(threshold, "%"); percent {
+		n, err := strconv.ParseFloat(number, 64)
+		return err == nil && n > 0 && n < 100
+	}
+	quantity, err := resource.ParseQuantity(threshold)
+	return err == nil && quantity.Sign() > 0
 }

@@ -78,8 +78,10 @@ type Change struct {
 	// Old and New are its values as JSON; what may be secret is masked.
 	Old string `json:"old"`
 	New string `json:"new"`
-	// Owners are the services that use it and are started again for it.
+	// Owners are the services that use it, and are started again for it unless it is InPlace.
 	Owners []string `json:"services,omitempty"`
+	// InPlace says that they take it while they run.
+	InPlace bool `json:"inPlace,omitempty"`
 	// Refused says why it cannot change while the node runs, and what to do; empty when
 	// it can.
 	Refused string `json:"refused,omitempty"`
@@ -103,13 +105,13 @@ func withoutSecret(value string) string {
 // Difference lists the fields whose values differ, by path.
 func Difference(before, after Fields) []Change {
 	effects := Effects()
-	fixed := Fixed()
+	fixed, inPlace := Fixed(), InPlace()
 	var out []Change
 	for _, path := range slices.Sorted(maps.Keys(effects)) {
 		if before[path] == after[path] {
 			continue
 		}
-		change := Change{Path: path, Old: before[path], New: after[path], Owners: ownersIn(effects[path]), Refused: fixed[path]}
+		change := Change{Path: path, Old: before[path], New: after[path], Owners: ownersIn(effects[path]), Refused: fixed[path], InPlace: slices.Contains(inPlace, path)}
 		switch path {
 		case "staticPodURLHeader":
 			change.Old, change.New = masked, masked
@@ -130,6 +132,21 @@ func OwnersOf(changes []Change) []string {
 	return slices.DeleteFunc(Services(), func(s string) bool {
 		return !slices.ContainsFunc(changes, func(c Change) bool { return slices.Contains(c.Owners, s) })
 	})
+}
+
+// RestartsOf are the services that have to start again for a change, in the order of
+// Services.
+func RestartsOf(changes []Change) []string {
+	return OwnersOf(slices.DeleteFunc(slices.Clone(changes), func(c Change) bool { return c.InPlace }))
+}
+
+// InPlace are the fields that all their owners take while they run.
+func InPlace() []string {
+	return []string{
+		"containerLogMaxFiles", "containerLogMaxSize", "eventBurst", "eventRecordQPS",
+		"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMaximumGCAge", "imageMinimumGCAge",
+		"logging.verbosity",
+	}
 }
 
 // Refusal is an error that names every change that a running node cannot take, with

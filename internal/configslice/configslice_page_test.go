@@ -33,6 +33,9 @@ func TestThePageOfTheConfigurationHasEachField(t *testing.T) {
 		case len(owners) == 0:
 			who = "nobody: " + effects[path].Who
 		}
+		if slices.Contains(InPlace(), path) {
+			how = "in place"
+		}
 		if reason := Fixed()[path]; reason != "" {
 			how = "not while the node runs: " + reason
 		}

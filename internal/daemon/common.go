@@ -41,8 +41,9 @@ func (c *common) GetInfo(context.Context, *commonv1.GetInfoRequest) (*commonv1.G
 			GoVersion:         build.GoVersion,
 			Protocol:          build.Protocol,
 		},
-		ConfigGeneration: c.daemon.opts.ConfigGeneration,
-		ConfigChecksum:   c.daemon.opts.ConfigChecksum,
+	}
+	if runs := c.daemon.opts.ConfigRuns; runs != nil {
+		resp.ConfigGeneration, resp.ConfigChecksum = runs()
 	}
 	for _, d := range c.daemon.tracker.Dependencies() {
 		resp.Dependencies = append(resp.Dependencies, &commonv1.Dependency{

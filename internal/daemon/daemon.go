@@ -63,10 +63,10 @@ type Options struct {
 	// ConfigWithoutEffect are the settings that do not do what they say, a line
 	// for each; nil knows of none.
 	ConfigWithoutEffect func() []string
-	// ConfigGeneration and ConfigChecksum say which configuration the process runs
-	// with, if somebody counts them: GetInfoResponse's fields of these names.
-	ConfigGeneration uint64
-	ConfigChecksum   string
+	// ConfigRuns says which configuration the process runs with by now, if somebody
+	// counts them: config_generation and config_checksum of GetInfoResponse. Nil: nobody
+	// does.
+	ConfigRuns func() (generation uint64, checksum string)
 	// Tracing sends spans of what the process calls and is asked for; nil sends
 	// none. Service and NodeName are filled in.
 	Tracing *tracing.Config

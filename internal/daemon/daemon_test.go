@@ -83,7 +83,7 @@ func TestSecretsOfTheConfigurationAreForOperatorsOnly(t *testing.T) {
 }
 
 func TestAProcessSaysWhatItIsAndWhatItLacks(t *testing.T) {
-	d, conn, stop := begin(t, Options{ConfigGeneration: 7, ConfigChecksum: "sha256:x", ConfigJSON: func() []byte { return []byte(`{"port":1}`) }, ConfigWithoutEffect: func() []string { return []string{"x: 1 has no effect"} }}, wait)
+	d, conn, stop := begin(t, Options{ConfigRuns: func() (uint64, string) { return 7, "sha256:x" }, ConfigJSON: func() []byte { return []byte(`{"port":1}`) }, ConfigWithoutEffect: func() []string { return []string{"x: 1 has no effect"} }}, wait)
 	d.Health().Set("podsync", false, "no socket")
 	c := commonv1.NewCommonServiceClient(conn)
 	info, err := c.GetInfo(within(t), &commonv1.GetInfoRequest{}, grpc.WaitForReady(true))

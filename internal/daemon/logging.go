@@ -91,8 +91,8 @@ func setKlogFlag(name, value string) error {
 	return nil
 }
 
-// kubernetesKeys leaves out what no log may have, and gives slog's built-in keys the names that log collectors know
-// from Kubernetes' JSON logs.
+// kubernetesKeys leaves out what no log may have, and gives slog's built-in keys the
+// names that log collectors know from Kubernetes' JSON logs.
 func kubernetesKeys(groups []string, a slog.Attr) slog.Attr {
 	a = redactAttr(a)
 	if len(groups) > 0 {

@@ -28,9 +28,9 @@ type ExitError struct{ Code int }
 // Error names the code.
 func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
-// Main runs f until SIGTERM, SIGINT or SIGHUP (which nohup has it ignore) and returns the exit code. The first
-// signal ends f's context; a second one ends the process at once. The last
-// line on standard error is f's error.
+// Main runs f until SIGTERM, SIGINT or SIGHUP (which nohup has it ignore) and returns the
+// exit code. The first signal ends f's context; a second one ends the process at once.
+// The last line on standard error is f's error.
 func Main(f func(ctx context.Context) error) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)

@@ -24,11 +24,11 @@ import (
 // stopDeadline is how long calls in flight may go on after the stop began.
 const stopDeadline = 3 * time.Second
 
-// Run checks that of every RPC it is said who may call it, opens the socket, tells systemd that the process is ready, and runs the
-// parts until ctx is done; then it stops in order: streams end, calls in
-// flight get stopDeadline, parts are waited for. It returns nil after a clean
-// stop. A part that fails, panics, or returns before ctx is done ends the
-// process with an error; the supervisor starts it again.
+// Run checks that of every RPC it is said who may call it, opens the socket, tells
+// systemd that the process is ready, and runs the parts until ctx is done; then it stops
+// in order: streams end, calls in flight get stopDeadline, parts are waited for. It
+// returns nil after a clean stop. A part that fails, panics, or returns before ctx is
+// done ends the process with an error; the supervisor starts it again.
 func (d *Daemon) Run(ctx context.Context, parts ...func(context.Context) error) error {
 	if _, err := d.Methods(); err != nil {
 		return fmt.Errorf("%s: %w", d.opts.Service, err)

@@ -48,13 +48,9 @@ func Wrapped(wrap func(http.RoundTripper) http.RoundTripper) Option {
 	return func(cfg *rest.Config) { cfg.Wrap(wrap) }
 }
 
-// Rated returns a configuration like cfg with a rate limit of its own; 0 and
-// less let requests out at any rate.
-func Rated(cfg *rest.Config, qps float32, burst int) *rest.Config {
-	const noLimit = -1
+// Rated returns a configuration like cfg with a rate limit of its own.
+func Rated(cfg *rest.Config, rate *Rate) *rest.Config {
 	out := rest.CopyConfig(cfg)
-	if out.QPS, out.Burst = qps, burst; qps <= 0 {
-		out.QPS = noLimit
-	}
+	out.RateLimiter = rate
 	return out
 }

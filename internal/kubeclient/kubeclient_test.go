@@ -71,11 +71,12 @@ func TestContentTypeAndRateAreAsConfigured(t *testing.T) {
 		if cfg.ContentType != want[0] || cfg.AcceptContentTypes != want[1] {
 			t.Errorf("%q: sent as %q, taken as %q", given, cfg.ContentType, cfg.AcceptContentTypes)
 		}
-		if rated := Rated(cfg, 7, 9); rated.QPS != 7 || rated.Burst != 9 || rated.ContentType != want[0] || cfg.QPS != 1 {
-			t.Errorf("%q: rate %v, burst %v", given, rated.QPS, rated.Burst)
+		rate, err := NewRate(7, 9)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if rated := Rated(cfg, 0, 9); rated.QPS >= 0 {
-			t.Errorf("no limit is %v", rated.QPS)
+		if rated := Rated(cfg, rate); rated.RateLimiter.QPS() != 7 || rated.ContentType != want[0] || cfg.RateLimiter != nil {
+			t.Errorf("%q: rate %v", given, rated.RateLimiter.QPS())
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -46,6 +47,8 @@ type Loaded struct {
 	// slice is where the configuration comes from instead of files; nil: files.
 	slice  *Slice
 	newest newest
+	// taken is a newer slice that the process has taken while it ran; nil: none.
+	taken atomic.Pointer[Slice]
 	// overSum is that of the document over the files; empty: there is none.
 	overSum string
 	// setBy is what Origins found.

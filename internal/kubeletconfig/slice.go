@@ -115,7 +115,7 @@ func (l *Loaded) Current() *Loaded {
 	}
 	// Nothing is locked meanwhile: who asks at the same time reads for itself.
 	next, err := LoadAgain(l.Args)
-	if err != nil || next.slice.Checksum != l.slice.Checksum {
+	if err != nil || next.slice.Checksum != l.runs().Checksum {
 		return l.newest.or(l)
 	}
 	l.newest.set(next, info)
@@ -152,6 +152,14 @@ func (n *newest) or(l *Loaded) *Loaded {
 	return l
 }
 
+// runs is the slice that is in effect by now.
+func (l *Loaded) runs() *Slice {
+	if taken := l.taken.Load(); taken != nil {
+		return taken
+	}
+	return l.slice
+}
+
 // Superseded says that another configuration was handed over, which differs in what this
 // service uses.
 func (l *Loaded) Superseded() bool {
@@ -159,27 +167,34 @@ func (l *Loaded) Superseded() bool {
 		return false
 	}
 	next, err := readSlice(l.Flags.ConfigSlice)
-	return err == nil && next.Checksum != l.slice.Checksum
+	return err == nil && next.Checksum != l.runs().Checksum
 }
+
+// Next is another configuration that was handed over, if it differs in what this service
+// uses from what is in effect here; nil when none was.
+func (l *Loaded) Next() (*Loaded, error) {
+	if !l.Superseded() {
+		return nil, nil
+	}
+	return LoadAgain(l.Args)
+}
+
+// Take says that what Next returned is in effect by now, since what differs was taken while
+// the process ran: Runs and Current tell of it. Config stays as it was.
+func (l *Loaded) Take(next *Loaded) { l.taken.Store(next.slice) }
 
 // Handed says that the configuration was handed over or kept, and not read from the
 // operator's files.
 func (l *Loaded) Handed() bool { return l.slice != nil }
 
-// Generation is that of the slice that was loaded; 0 when there was none.
-func (l *Loaded) Generation() uint64 {
+// Runs are generation and checksum of the slice that is in effect; 0 and empty when there
+// was none.
+func (l *Loaded) Runs() (generation uint64, checksum string) {
 	if l.slice == nil {
-		return 0
+		return 0, ""
 	}
-	return l.slice.Generation
-}
-
-// Checksum is that of the slice that was loaded; empty when there was none.
-func (l *Loaded) Checksum() string {
-	if l.slice == nil {
-		return ""
-	}
-	return l.slice.Checksum
+	runs := l.runs()
+	return runs.Generation, runs.Checksum
 }
 
 // ShownFields are Fields of a document that is shown (ConfigzJSON), in which empty lists

@@ -56,8 +56,9 @@ func TestASliceLoadsAsTheFilesThatItWasMadeOf(t *testing.T) {
 		if !slices.Equal(got.WithoutEffect(), whole.WithoutEffect()) {
 			t.Errorf("%s: without effect %v, want %v", name, got.WithoutEffect(), whole.WithoutEffect())
 		}
-		if got.Generation() != 4 || got.Checksum() != "sha256:x" || whole.Generation() != 0 || whole.Checksum() != "" {
-			t.Errorf("%s: generation %d, checksum %s", name, got.Generation(), got.Checksum())
+		generation, checksum := got.Runs()
+		if none, empty := whole.Runs(); generation != 4 || checksum != "sha256:x" || none != 0 || empty != "" {
+			t.Errorf("%s: generation %d, checksum %s", name, generation, checksum)
 		}
 		document, err := OfDocument(args, whole.SecretCopyJSON(), whole.Origins(), "")
 		if err != nil || !maps.Equal(document.Fields(), whole.Fields()) {
@@ -104,8 +105,9 @@ func TestAServiceShowsWhatChangedForOthersAndNotWhatItDoesNotRunYet(t *testing.T
 		t.Error("before any change")
 	}
 	sliceOf(t, path, NewSlice(mustLoad(t, "--max-pods=8"), 2, "own-1", false))
-	if got := first.Current(); got.Config.MaxPods != 8 || got.Generation() != 2 {
-		t.Errorf("another service's field: %d of generation %d", got.Config.MaxPods, got.Generation())
+	got := first.Current()
+	if generation, _ := got.Runs(); got.Config.MaxPods != 8 || generation != 2 {
+		t.Errorf("another service's field: %d of generation %d", got.Config.MaxPods, generation)
 	}
 	sliceOf(t, path, NewSlice(mustLoad(t, "--max-pods=9"), 3, "own-2", false))
 	if got := first.Current(); got.Config.MaxPods != 8 {
@@ -113,6 +115,34 @@ func TestAServiceShowsWhatChangedForOthersAndNotWhatItDoesNotRunYet(t *testing.T
 	}
 	if plain := mustLoad(t); plain.Current() != plain {
 		t.Error("without slices there is one configuration")
+	}
+}
+
+func TestWhatAServiceTakesWhileItRunsIsWhatItRunsWith(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "slice.json")
+	first := mustLoad(t, sliceOf(t, path, NewSlice(mustLoad(t, "--max-pods=7"), 1, "own-1", false)))
+	if next, err := first.Next(); next != nil || err != nil || first.Superseded() {
+		t.Errorf("nothing else was handed over: %v, %v", next, err)
+	}
+	sliceOf(t, path, NewSlice(mustLoad(t, "--max-pods=8"), 2, "own-2", false))
+	next, err := first.Next()
+	if err != nil || next == nil || next.Config.MaxPods != 8 || !first.Superseded() {
+		t.Fatalf("what is next: %v, %v", next, err)
+	}
+	first.Take(next)
+	if generation, checksum := first.Runs(); generation != 2 || checksum != "own-2" || first.Superseded() {
+		t.Errorf("it runs with generation %d, checksum %s", generation, checksum)
+	}
+	if got := first.Current(); got.Config.MaxPods != 8 {
+		t.Errorf("it shows %d pods", got.Config.MaxPods)
+	}
+	sliceOf(t, path, NewSlice(mustLoad(t, "--max-pods=7"), 3, "own-1", false)) // and back
+	if next, err = first.Next(); err != nil || next == nil || next.Config.MaxPods != 7 {
+		t.Fatalf("the way back: %v, %v", next, err)
+	}
+	write(t, filepath.Dir(path), "slice.json", "{")
+	if next, err := first.Next(); next != nil || err != nil {
+		t.Errorf("half a slice: %v, %v", next, err)
 	}
 }
 

@@ -33,15 +33,19 @@ func (c *Controller) goBack(ctx context.Context, why error) {
 	c.cfg.Log.Error(why, "The configuration is bad; going back to the last known good one", "generation", c.generation, "changes", configslice.Texts(trial.changes), "file", file)
 	c.refused = text
 	c.state = State{Phase: WentBack, Error: text, Changes: trial.changes, File: file}
-	if refusal := configslice.Refusal(configslice.Difference(bad.Fields(), good.Fields())); refusal != nil {
+	changes := configslice.Difference(bad.Fields(), good.Fields())
+	if refusal := configslice.Refusal(changes); refusal != nil {
 		c.cannotReturn(refusal, err == nil)
 		return
 	}
-	restart := c.running(configslice.OwnersOf(configslice.Difference(bad.Fields(), good.Fields())))
+	again := configslice.RestartsOf(changes)
+	// One that takes it while it runs may have done so before its turn.
+	reached := func(s string) bool { return slices.Contains(trial.restarted, s) || !slices.Contains(again, s) }
+	restart := slices.DeleteFunc(c.running(configslice.OwnersOf(changes)), func(s string) bool { return !reached(s) })
 	if c.wasOvers(bad, good, text, file) {
 		c.state.Of = c.cfg.Over.LeftOut().Of
 	}
-	c.move(ctx, good, slices.DeleteFunc(restart, func(s string) bool { return !slices.Contains(trial.restarted, s) }), WentBack)
+	c.move(ctx, good, restart, WentBack)
 }
 
 // cannotReturn is for a way back that a running node cannot go, since a start took what

@@ -32,6 +32,8 @@ type fakeNode struct {
 	put      *kubeletconfig.Loaded
 	runs     map[string]string // checksums, of those that are up
 	restarts []string
+	changes  []string // of services that run on
+	deaf     bool     // services take nothing while they run
 	states   []State
 	lines    []string
 	killAt   int // the step of Put, Restart or Say at which polylet run is killed; 0: never
@@ -192,6 +194,17 @@ func (f *fakeNode) Restart(service string) error {
 	f.mu.Unlock()
 	f.run(service)
 	f.step()
+	return nil
+}
+
+func (f *fakeNode) Change(service string) error {
+	f.step()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, up := f.runs[service]; up && !f.deaf {
+		f.changes = append(f.changes, service)
+		f.runs[service] = configslice.Checksum(f.put.Fields(), service)
+	}
 	return nil
 }
 

@@ -30,6 +30,9 @@ const (
 	comesUp = 15 * time.Second
 	// askWithin bounds a question to a service.
 	askWithin = 3 * time.Second
+	// takesWithin is how long a service may take for what it takes while it runs, until it is
+	// started again for it: one of an earlier release knows of nothing.
+	takesWithin = 5 * time.Second
 	// looks is how often services are asked during a deadline.
 	looks = 20
 )
@@ -77,6 +80,9 @@ type Node interface {
 	Put(loaded *kubeletconfig.Loaded, generation uint64) error
 	// Restart ends a service in order, which then starts with what was put.
 	Restart(service string) error
+	// Change has a service take what was put while it runs. One that cannot may do nothing,
+	// or end and start again.
+	Change(service string) error
 	// Ask asks a service how it does.
 	Ask(ctx context.Context, service string) (Report, error)
 	// Say shows how it stands to people.
@@ -283,7 +289,7 @@ func (c *Controller) apply(ctx context.Context, next *kubeletconfig.Loaded) {
 		c.isGood(c.active)
 	}
 	changes := configslice.Difference(reference.Fields(), next.Fields())
-	c.cfg.Log.Info("The configuration has changed; the services that use what changed are started again",
+	c.cfg.Log.Info("The configuration has changed; the services that use what changed take it, or start again with it",
 		"generation", c.generation+1, "changes", configslice.Texts(changes), "services", restart)
 	before, silent := c.reports(ctx, restart)
 	var restarted []string // which a way back concerns too

@@ -24,6 +24,8 @@ func (n *stillNode) Restart(service string) error {
 	n.restarts = append(n.restarts, service)
 	return nil
 }
+func (n *stillNode) Change(service string) error { return n.Restart(service) }
+
 func (n *stillNode) Say(State) {}
 func (n *stillNode) Ask(_ context.Context, service string) (Report, error) {
 	return Report{Checksum: configslice.Checksum(n.put.Fields(), service)}, nil

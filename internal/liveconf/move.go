@@ -15,11 +15,13 @@ import (
 
 // move makes a configuration the active one and has services take it.
 func (c *Controller) move(ctx context.Context, next *kubeletconfig.Loaded, restart []string, phase Phase) {
+	before := c.active
 	c.generation++
 	c.active = next
 	if err := c.store.setActive(c.generation, next); err != nil {
 		c.cfg.Log.Error(err, "The configuration that is to run could not be written down; a start of polylet run takes what the files say then")
 	}
+	again := configslice.RestartsOf(configslice.Difference(before.Fields(), next.Fields()))
 	state := c.state
 	state.Phase = phase
 	if phase == Trying {
@@ -41,11 +43,46 @@ func (c *Controller) move(ctx context.Context, next *kubeletconfig.Loaded, resta
 		if c.trial != nil {
 			c.trial.restarted = append(c.trial.restarted, service)
 		}
+		if !slices.Contains(again, service) && c.change(ctx, service) {
+			continue
+		}
 		if err := c.node.Restart(service); err != nil {
 			c.cfg.Log.Error(err, "A service could not be started again", "process", service)
 		}
 		if !c.awaitUp(ctx, service) {
 			return
+		}
+	}
+}
+
+// change has a service take the active configuration while it runs. False: it does not, and
+// has to start again.
+func (c *Controller) change(ctx context.Context, service string) bool {
+	if c.absent[service] {
+		return false
+	}
+	if err := c.node.Change(service); err != nil {
+		c.cfg.Log.Error(err, "A service could not be handed what it takes while it runs", "process", service)
+		return false
+	}
+	want := configslice.Checksum(c.active.Fields(), service)
+	timer := time.NewTimer(takesWithin)
+	defer timer.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if report, err := c.askOne(ctx, service); err == nil && report.Checksum == want {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return true // nobody is to start again now
+		case <-timer.C:
+			c.cfg.Log.Info("A service does not take its configuration while it runs, and starts again", "process", service)
+			return false
+		case <-c.heard:
+			c.hear()
+		case <-tick.C:
 		}
 	}
 }

@@ -22,6 +22,7 @@ func (k *Keeper) Serve(ctx context.Context, listener net.Listener) error {
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	slots := make(chan struct{}, mostFollowers)
+	refusals := &quiet{}
 	for {
 		conn, err := listener.Accept()
 		if ctx.Err() != nil {
@@ -31,7 +32,9 @@ func (k *Keeper) Serve(ctx context.Context, listener net.Listener) error {
 			return fmt.Errorf("accept who follows the machine's shutdown: %w", err)
 		}
 		if err := k.mayFollow(conn); err != nil {
-			klog.FromContext(ctx).Info("Somebody who may not asked for the machine's shutdown", "err", err)
+			if refusals.speak(time.Now()) {
+				klog.FromContext(ctx).Info("Somebody who may not asked for the machine's shutdown", "err", err)
+			}
 			_ = conn.Close()
 			continue
 		}
@@ -46,6 +49,21 @@ func (k *Keeper) Serve(ctx context.Context, listener net.Listener) error {
 			k.serve(ctx, conn)
 		})
 	}
+}
+
+// quietFor is how long nothing is logged of who is refused, who may come as often as he
+// likes.
+const quietFor = time.Minute
+
+// quiet lets one of them into the log in a while. For use by one goroutine.
+type quiet struct{ until time.Time }
+
+func (q *quiet) speak(now time.Time) bool {
+	if now.Before(q.until) {
+		return false
+	}
+	q.until = now.Add(quietFor)
+	return true
 }
 
 // mayFollow refuses everybody but root and nodestatus, and every process of a pod, which

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+
 	"github.com/polylet/polylet/internal/uds"
 )
 
@@ -82,5 +85,33 @@ func TestAProcessOfAPodIsRefusedWhateverItsNumber(t *testing.T) {
 		if err := k.mayFollow(here); (err == nil) != c.may {
 			t.Errorf("%+v: %v", c.peer, err)
 		}
+	}
+}
+
+// refusing are connections, of which nobody knows whose they are, until they are used up.
+type refusing struct{ left int }
+
+func (l *refusing) Accept() (net.Conn, error) {
+	if l.left == 0 {
+		return nil, net.ErrClosed
+	}
+	l.left--
+	conn, _ := net.Pipe()
+	return conn, nil
+}
+
+func (*refusing) Close() error   { return nil }
+func (*refusing) Addr() net.Addr { return &net.UnixAddr{} }
+
+func TestWhoIsRefusedDoesNotFillTheLog(t *testing.T) {
+	lines := 0
+	log := funcr.New(func(string, string) { lines++ }, funcr.Options{})
+	k := New(Config{UID: 60804})
+	k.peerOf = func(net.Conn) (uds.Peer, error) { return uds.Peer{UID: 0, Pod: "0::/kubepods/x"}, nil }
+	if err := k.Serve(logr.NewContext(t.Context(), log), &refusing{left: 1000}); err == nil {
+		t.Error("it goes on without a socket")
+	}
+	if lines != 1 {
+		t.Errorf("a thousand connections are %d lines of the log", lines)
 	}
 }

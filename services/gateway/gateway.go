@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	gatewayv1 "github.com/polylet/polylet/api/gen/polylet/gateway/v1"
 	"github.com/polylet/polylet/internal/clientmetrics"
@@ -220,7 +219,7 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 		}
 	}
 	config := &listen.TLS{Serving: serving, MinVersion: cfg.MinTLSVersion, CipherSuites: cfg.CipherSuites, Curves: cfg.Curves}
-	var clients dynamiccertificates.CAContentProvider
+	var clients access.CA
 	if cfg.ClientCAFile != "" {
 		ca, err := pki.LoadClientCA(cfg.ClientCAFile, deps.Log)
 		if err != nil {

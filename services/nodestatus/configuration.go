@@ -22,8 +22,8 @@ type Configuration struct {
 }
 
 // Assigned is what has become of the configuration that the cluster has assigned to the
-// node: which ConfigMaps with which versions are assigned, run and were good last, and why
-// what is assigned does not run; empty: none.
+// node: which ConfigMaps with which versions are assigned, run and were good last, why what
+// is assigned does not run, and until when what the cluster says by now waits; empty: none.
 type Assigned = assigned.Stands
 
 // ShowAssigned tells it on the Node. Safe for concurrent use.

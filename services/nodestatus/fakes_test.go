@@ -46,7 +46,7 @@ func (p *podsync) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*po
 		NetworkReady: p.runtime.NetworkReady, NetworkMessage: p.runtime.NetworkMessage, LastOkTime: p.runtime.LastOkTime,
 		Handlers: []*podsyncv1.RuntimeHandler{{Name: "runc", UserNamespaces: true}, {Name: ""}}, SupplementalGroupsPolicy: true,
 	}
-	out.ToldPressure = p.told
+	out.ToldPressure, out.KubeletDevices = p.told, p.runtime.KubeletDevices
 	if !p.noAnswer {
 		out.LastOkTime = timestamppb.Now()
 		p.runtime.LastOkTime = out.LastOkTime

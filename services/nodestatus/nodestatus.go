@@ -67,8 +67,7 @@ type Deps struct {
 	// none.
 	Bootstrap func() (kubernetes.Interface, error)
 	// WriteKubeconfig is called at the start, and when there is another bootstrap kubeconfig
-	// or client certificate; nil does
-	// nothing.
+	// or client certificate; nil does nothing.
 	WriteKubeconfig func() error
 	// Metrics is the process's main registry; nil has none.
 	Metrics prometheus.Registerer
@@ -124,15 +123,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Addresses == nil {
 		deps.Addresses = nodeaddr.System()
 	}
-	start := time.Now()
-	var metrics *status.Metrics
-	if deps.Metrics != nil {
-		if metrics, err = status.NewMetrics(deps.Metrics, cfg.NodeName, start, bootTime()); err != nil {
-			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
-		}
-		if err := deps.Metrics.Register(clientTTL(deps.Credential)); err != nil {
-			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
-		}
+	metrics, err := statusMetrics(cfg, deps)
+	if err != nil {
+		return nil, err
 	}
 	store, pods := peer.NewStore(peer.Host()), peer.NewPods(deps.Podsync)
 	s := &Service{
@@ -158,18 +151,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	if api != nil {
-		s.lease = lease.New(lease.Config{
-			NodeName: cfg.NodeName, Duration: cfg.NodeLeaseDuration, Client: deps.Heartbeat.CoordinationV1().Leases(leaseNamespace),
-			Nodes: deps.Heartbeat.CoreV1().Nodes(), NodeUID: s.keeper.UID, OnRepeatedFailure: deps.OnRepeatedFailure, Health: deps.Health,
-		})
-	}
-	if api != nil {
-		s.csiNode = csinode.New(csinode.Config{
-			NodeName: cfg.NodeName, Nodes: deps.Client.CoreV1().Nodes(), CSINodes: deps.Client.StorageV1().CSINodes(),
-			NodeUID: s.keeper.UID, Health: deps.Health, Initialized: store.SetCSINode,
-		})
-		store.SetCSINode(csinode.NotInitialized)
-		s.csiDrivers = peer.CSIDrivers{Podsync: deps.Podsync, Tell: s.csiNode.Tell}
+		s.keepBesideNode(cfg, deps, store)
 	}
 	s.addresses = peer.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
 	if err := s.followShutdowns(cfg, deps, store, pods); err != nil {
@@ -182,6 +164,37 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Keeper: s.keeper, Lease: s.lease, Events: s.events, Assigned: s.assigned, AskApiserver: deps.AskApiserver, Evictions: s.evictions, Logs: nodelog.NewDir(nodelog.Root), Reviews: review.New(cfg.NodeName, deps.Reviews),
 	})
 	return s, nil
+}
+
+// statusMetrics are those of the Node's status and of the node's credential; nil without a
+// registry.
+func statusMetrics(cfg Config, deps Deps) (*status.Metrics, error) {
+	if deps.Metrics == nil {
+		return nil, nil
+	}
+	metrics, err := status.NewMetrics(deps.Metrics, cfg.NodeName, time.Now(), bootTime())
+	if err == nil {
+		err = deps.Metrics.Register(clientTTL(deps.Credential))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
+	}
+	return metrics, nil
+}
+
+// keepBesideNode makes what keeps the objects that belong to the Node: its Lease and its
+// CSINode.
+func (s *Service) keepBesideNode(cfg Config, deps Deps, store *peer.Store) {
+	s.lease = lease.New(lease.Config{
+		NodeName: cfg.NodeName, Duration: cfg.NodeLeaseDuration, Client: deps.Heartbeat.CoordinationV1().Leases(leaseNamespace),
+		Nodes: deps.Heartbeat.CoreV1().Nodes(), NodeUID: s.keeper.UID, OnRepeatedFailure: deps.OnRepeatedFailure, Health: deps.Health,
+	})
+	s.csiNode = csinode.New(csinode.Config{
+		NodeName: cfg.NodeName, Nodes: deps.Client.CoreV1().Nodes(), CSINodes: deps.Client.StorageV1().CSINodes(),
+		NodeUID: s.keeper.UID, Health: deps.Health, Initialized: store.SetCSINode,
+	})
+	store.SetCSINode(csinode.NotInitialized)
+	s.csiDrivers = peer.CSIDrivers{Podsync: deps.Podsync, Tell: s.csiNode.Tell}
 }
 
 // evicting is what acts when the node is short of something.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 )
 
@@ -181,6 +182,14 @@ func TestWhatSomebodyElseWroteIsMendedOrKept(t *testing.T) {
 		after := w.api.Node("n1")
 		if gpus := after.Status.Allocatable["example.com/gpu"]; gpus.Value() != 110 {
 			t.Errorf("allocatable %v; want the extended resource kept", after.Status.Allocatable)
+		}
+		w.podsync.set(func(p *podsync) {
+			p.runtime.KubeletDevices = &podsyncv1.KubeletDevices{Checkpoint: true, Resources: []string{"example.com/gpu"}}
+		})
+		time.Sleep(time.Minute)
+		after = w.api.Node("n1")
+		if gpus, named := after.Status.Allocatable["example.com/gpu"]; !named || !gpus.IsZero() {
+			t.Errorf("allocatable %v; want none of a device plugin that nobody serves", after.Status.Allocatable)
 		}
 	})
 }

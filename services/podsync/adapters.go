@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -137,7 +138,19 @@ func (w *wiring) runtimeState() server.RuntimeState {
 	return server.RuntimeState{
 		Version: r.Version, Status: r.Status, Err: r.Err, LastOK: r.LastOK, ContainerEvents: r.Events,
 		LastRelist: r.LastRelist, SourcesReady: w.pods.SourcesReady(),
-		Pressure: short.Conditions, PressureSaid: short.Said,
+		Pressure: short.Conditions, PressureSaid: short.Said, Devices: w.devices.Last(),
+	}
+}
+
+// lookForDevices finds out which extended resources were device plugins' while a kubelet
+// had the node: nobody serves them now, and admission and the Node have to know.
+func (w *wiring) lookForDevices(log logr.Logger) {
+	known, err := w.devices.Read()
+	if err != nil {
+		log.Error(err, "It is not known which extended resources are device plugins'")
+	}
+	if len(known.Resources) > 0 {
+		log.Info("Extended resources of a kubelet's device plugins are not offered, for this node has no device plugins yet; if they are only counted, remove device-plugins/kubelet_internal_checkpoint and restart podsync", "resources", known.Resources)
 	}
 }
 

@@ -2,12 +2,9 @@ package podsync
 
 import (
 	"context"
-	"path/filepath"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/host/devices"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/logrotate"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/execute"
@@ -38,10 +35,8 @@ func (w *wiring) executor() (*execute.Executor, error) {
 		Finisher: w.statuses, Allocations: w.allocations, Ends: w.ends,
 		Starts: limiter.New(limiter.Config{Acquired: w.idle.Begin}), Stops: limiter.New(limiter.Config{Acquired: w.idle.Begin}),
 		Events: w.events, HostIPs: w.node.HostIPs, Metrics: w.deps.Metrics,
-		Returns: func(uid types.UID) bool { return w.pods.Returns(uid) },
-		PluginHas: func(name v1.ResourceName) (bool, error) {
-			return devices.Registered(name, devices.Dir, filepath.Join(w.cfg.RootDir, "device-plugins"))
-		},
+		Returns:   func(uid types.UID) bool { return w.pods.Returns(uid) },
+		PluginHas: w.devices.Has,
 	}), nil
 }
 
@@ -99,7 +94,7 @@ func (w *wiring) imageRef(ctx context.Context, name string) (string, error) {
 // housekeeping makes what keeps logs and images within their bounds.
 func (w *wiring) housekeeping() {
 	rotated := w.cfg.Logs
-	rotator := logrotate.New(logrotate.Config{
+	w.rotator = logrotate.New(logrotate.Config{
 		PodLogsDir: rotated.Dir, LinksDir: w.cfg.linksDir(), MaxSize: rotated.MaxSizeBytes, MaxFiles: rotated.MaxFiles,
 		Workers: rotated.Workers, Interval: rotated.Interval,
 	}, logrotate.Deps{Runtime: w.runtime, Containers: w.table})
@@ -114,6 +109,6 @@ func (w *wiring) housekeeping() {
 		Runtime: inventory.Runtime{Client: w.runtime, PodsDir: w.podsDir(), PodLogsDir: rotated.Dir, Images: w.images, Spec: w.spec},
 		Pods:    w.shown, Containers: w.table, Events: w.events, Metrics: w.deps.Metrics, Records: records, Sources: w.pods,
 	})
-	w.add("log rotation", rotator.Run)
+	w.add("log rotation", w.rotator.Run)
 	w.add("image collection", w.collector.Run)
 }

@@ -24,6 +24,8 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/host/alone"
 	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
 	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/logrotate"
 	"github.com/polylet/polylet/services/podsync/internal/report/event"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
@@ -127,6 +129,9 @@ type Service struct {
 	node     *nodeinfo.Node
 	observer *observe.Observer
 	server   *server.Server
+
+	collector *imagegc.Collector
+	rotator   *logrotate.Rotator
 }
 
 // part is what runs beside the others.
@@ -157,7 +162,16 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	return &Service{
 		cfg: cfg, deps: deps, parts: w.parts, loads: w.loads, events: w.events, pods: w.shown, probes: w.probes, mirrors: w.mirrors, node: w.node, observer: w.observer, server: w.server,
+		collector: w.collector, rotator: w.rotator,
 	}, nil
+}
+
+// Change takes what of a Config can change while podsync runs: the limits of images
+// (GCHighPercent, GCLowPercent, MinAge, MaxAge) and of logs (MaxSizeBytes, MaxFiles).
+// Safe for concurrent use.
+func (s *Service) Change(images ImagesConfig, logs LogsConfig) {
+	s.collector.SetLimits(imagegc.Limits{HighPercent: images.GCHighPercent, LowPercent: images.GCLowPercent, MinAge: images.MinAge, MaxAge: images.MaxAge})
+	s.rotator.SetLimits(logs.MaxSizeBytes, logs.MaxFiles)
 }
 
 // Register puts podsync's services on r.

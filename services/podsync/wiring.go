@@ -14,8 +14,10 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/host/devices"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/leftovers"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/logrotate"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/gauges"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
@@ -90,7 +92,9 @@ type wiring struct {
 	allocations  *allocation.Store
 	images       *inventory.Images
 	collector    *imagegc.Collector
+	rotator      *logrotate.Rotator
 	gate         *gate.Gate
+	devices      *devices.Left
 	server       *server.Server
 }
 
@@ -167,6 +171,8 @@ func (w *wiring) work() error {
 	w.allocations = allocation.New(cfg.stateFile("allocations.json"), w.deps.Health)
 	w.loads = append(w.loads, func(log logr.Logger) { w.allocations.LoadAll(log, cfg.RootDir) })
 	w.add("allocations", w.allocations.Run)
+	w.devices = devices.NewLeft(devices.Dir, filepath.Join(cfg.RootDir, "device-plugins"))
+	w.loads = append(w.loads, w.lookForDevices)
 	executor, err := w.executor()
 	if err != nil {
 		return err
@@ -183,6 +189,7 @@ func (w *wiring) work() error {
 			ExclusiveCPUs: cfg.Resize.ExclusiveCPUs, ExclusiveMemory: cfg.Resize.ExclusiveMemory, Swap: cfg.Pods.LimitedSwap,
 			NoPodLevel: !cfg.Resize.PodLevel, NoInitContainers: !cfg.Resize.InitContainers,
 		},
+		GoneDevices: func() []v1.ResourceName { return w.devices.Last().Resources },
 	}, w.node, w.observer)
 	admits := admits{w.gate}
 	left := leftovers.Finder{LogsDir: cfg.Logs.Dir, Volumes: w.volumes, Cgroups: w.cgroups}

@@ -132,7 +132,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s.kernel = kernelLog(deps)
 	s.server = server.New(server.Deps{
-		Collector: collected, Machine: description, Proc: deps.Proc, RootDir: cfg.RootDir, Kernel: s.kernel, Names: s.names, Epoch: deps.Epoch,
+		Collector: collected, Machine: description, Proc: deps.Proc, Kernel: s.kernel, Names: s.names, Epoch: deps.Epoch,
 	})
 	return s, nil
 }

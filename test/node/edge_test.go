@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -17,7 +18,9 @@ import (
 const edge = 10 * time.Minute
 
 // Whoever makes a pod anew that is evicted keeps the node at its edge. It must not fall
-// off: only that pod goes, each time, and the others notice nothing.
+// off: only that pod goes, each time, and the others notice nothing; the Node stays
+// Ready, its lease never lapses, and no process of the agent's own ends. The test passes
+// on the kubelet, too, which says how many evictions are usual.
 func TestAHogThatADeploymentMakesAnewIsEvictedEachTimeAndNobodyElse(t *testing.T) {
 	if os.Getenv("POLYLET_LONG_TESTS") == "" {
 		t.Skip("keeps a node at its edge for ten minutes; make soak runs it")
@@ -54,6 +57,11 @@ func TestAHogThatADeploymentMakesAnewIsEvictedEachTimeAndNobodyElse(t *testing.T
 		},
 	}, metav1.CreateOptions{})
 	h.must(err)
+	h.eventually(time.Minute, "there is a lease", func() error { // A kubelet makes it some time later.
+		_, err := h.cluster.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(h.ctx, nodeName, metav1.GetOptions{})
+		return err
+	})
+	agent, longest := h.agentPIDs(), time.Duration(0)
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(time.Second) { // A real node.
 		if p, err := h.pod("steady"); err != nil || !isReady(p) || restarts(p) > 0 {
 			t.Fatalf("the pod that uses what it asked for: %v, %v", err, describe(p))
@@ -65,15 +73,45 @@ func TestAHogThatADeploymentMakesAnewIsEvictedEachTimeAndNobodyElse(t *testing.T
 				t.Fatalf("the node is not Ready: %s", c.Message)
 			}
 		}
+		longest = max(longest, h.leaseAge())
+		if now := h.agentPIDs(); !maps.Equal(now, agent) {
+			t.Fatalf("the agent's processes were %v, and are %v", agent, now)
+		}
 	}
 	evicted, killed := h.hogsEnded(labels)
-	t.Logf("%d evicted, %d killed by the kernel, in %s", evicted, killed, long)
+	t.Logf("MEASURED edge: %d evicted, %d killed by the kernel, in %s; the lease was %s old at most", evicted, killed, long, longest.Round(100*time.Millisecond))
 	// One goes in a few seconds, and the next begins at once.
 	if evicted < int(long/time.Minute) || killed > evicted/10 {
 		t.Errorf("%d were evicted, %d killed by the kernel", evicted, killed)
 	}
 	h.must(h.cluster.Client.AppsV1().Deployments(metav1.NamespaceDefault).Delete(h.ctx, "hog", metav1.DeleteOptions{PropagationPolicy: ptr(metav1.DeletePropagationForeground)}))
 	h.eventually(7*time.Minute, "the node is short of nothing again", h.noPressure)
+}
+
+// agentPIDs are those of the agent's processes.
+func (h *house) agentPIDs() map[string]int {
+	out := map[string]int{}
+	for name, p := range h.node.Processes {
+		out[name] = p.Pid()
+		select {
+		case <-p.Done():
+			out[name] = 0
+		default:
+		}
+	}
+	return out
+}
+
+// leaseAge is how long ago the node's lease was renewed, which must not have lapsed.
+func (h *house) leaseAge() time.Duration {
+	h.Helper()
+	lease, err := h.cluster.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(h.ctx, nodeName, metav1.GetOptions{})
+	h.must(err)
+	age := time.Since(lease.Spec.RenewTime.Time)
+	if most := time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second; age > most {
+		h.Fatalf("the lease was renewed %s ago, and lasts for %s", age, most)
+	}
+	return age
 }
 
 // hogsEnded counts how pods with these labels ended.

@@ -110,12 +110,12 @@ func TestTheClusterAssignsAConfigurationAndABadOneGoesBackWhateverIsAway(t *test
 }
 
 // letNodesRead is the Role of docs/configuration.md.
-func (h *house) letNodesRead(name string) {
+func (h *house) letNodesRead(names ...string) {
 	h.Helper()
 	rbac := h.cluster.Client.RbacV1()
 	meta := metav1.ObjectMeta{Name: "node-configuration", Namespace: metav1.NamespaceSystem}
 	_, err := rbac.Roles(meta.Namespace).Create(h.ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{name}, Verbs: []string{"get", "list", "watch"},
+		APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: names, Verbs: []string{"get", "list", "watch"},
 	}}}, metav1.CreateOptions{})
 	h.must(err)
 	_, err = rbac.RoleBindings(meta.Namespace).Create(h.ctx, &rbacv1.RoleBinding{
@@ -128,8 +128,13 @@ func (h *house) letNodesRead(name string) {
 // assign writes the ConfigMap, and returns what annotations call this version of it.
 func (h *house) assign(fields string) string {
 	h.Helper()
+	return h.writeConfigMap(assignedMap, fields)
+}
+
+func (h *house) writeConfigMap(name, fields string) string {
+	h.Helper()
 	configMaps := h.cluster.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: assignedMap}, Data: map[string]string{
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{
 		"kubelet": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + fields,
 	}}
 	written, err := configMaps.Update(h.ctx, m, metav1.UpdateOptions{})
@@ -137,7 +142,7 @@ func (h *house) assign(fields string) string {
 		written, err = configMaps.Create(h.ctx, m, metav1.CreateOptions{})
 	}
 	h.must(err)
-	return "kube-system/" + assignedMap + "@" + written.ResourceVersion
+	return "kube-system/" + name + "@" + written.ResourceVersion
 }
 
 // annotate sets an annotation of the Node; empty: takes it away.
@@ -156,8 +161,13 @@ func (h *house) annotate(name, value string) {
 // awaitAnnotations waits for what the Node says of its configuration; of an error a part.
 func (h *house) awaitAnnotations(want map[string]string) {
 	h.Helper()
-	h.quietly(90*time.Second, fmt.Sprintf("the Node says %v", want), func() error {
-		n, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+	h.awaitAnnotationsOf(nodeName, want)
+}
+
+func (h *house) awaitAnnotationsOf(name string, want map[string]string) {
+	h.Helper()
+	h.quietly(90*time.Second, fmt.Sprintf("Node %s says %v", name, want), func() error {
+		n, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

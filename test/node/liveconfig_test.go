@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/polylet/polylet/internal/liveconf"
 )
 
 // TestAConfigurationChangesLiveAndABadOneGoesBackWithoutAPodNoticing edits the file of a
@@ -47,6 +49,13 @@ func TestAConfigurationChangesLiveAndABadOneGoesBackWithoutAPodNoticing(t *testi
 	}
 
 	started = h.pids()
+	for n, field := range []string{"containerLogMaxFiles", "imageGCHighThresholdPercent"} {
+		good = h.configure(good, field, 4+n*90) // which podsync takes while it runs
+		h.awaitState(field+" is good", func(s liveconf.State) error {
+			return boolError(s.Phase == liveconf.Good && s.Generation == uint64(3+n), "generation %d", s.Generation)
+		})
+	}
+	h.wantPIDs(started)
 	h.must(os.WriteFile(h.node.ConfigFile, []byte("kind: KubeletConfiguration\nmaxPods: [\n"), 0o600))
 	h.statusSaysOf("not taken", h.node.ConfigFile, "neither YAML nor JSON")
 	h.configure(good, "cgroupDriver", "systemd")
@@ -104,8 +113,10 @@ func (h *house) configure(document []byte, field string, value any) []byte {
 	return out
 }
 
-func (h *house) takesPods(want string) error {
-	node, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+func (h *house) takesPods(want string) error { return h.takesPodsOn(nodeName, want) }
+
+func (h *house) takesPodsOn(name, want string) error {
+	node, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,13 @@ const otherName = "other-node"
 // agent when asked to.
 func buildTwo(t *testing.T) (h *house, other *stack.Stack) {
 	t.Helper()
-	h = build(t, plan{standalone: true, supervised: true, prepare: func(h *house) {
+	return buildTwoWith(t, nil, nil)
+}
+
+// buildTwoWith is buildTwo with further flags of each node.
+func buildTwoWith(t *testing.T, flags, otherFlags []string) (h *house, other *stack.Stack) {
+	t.Helper()
+	h = build(t, plan{standalone: true, supervised: true, flags: flags, prepare: func(h *house) {
 		h.must(h.stack.StartSharedCluster(h.ctx, cluster.Config{Controllers: true}))
 		h.cluster = h.stack.Cluster
 		h.Cleanup(h.cluster.Kill)
@@ -45,7 +51,7 @@ func buildTwo(t *testing.T) (h *house, other *stack.Stack) {
 		agent = stack.Kubelet
 		h.must(inst.MakeCgroups())
 	}
-	h.must(other.MakeNode(h.ctx, agent, node.Config{Binary: h.binary, Name: otherName}))
+	h.must(other.MakeNode(h.ctx, agent, node.Config{Binary: h.binary, Name: otherName, Flags: otherFlags}))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(other.Node.Logs(40))

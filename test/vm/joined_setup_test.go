@@ -25,8 +25,12 @@ const (
 )
 
 // setUpJoined is setUp of a node of a cluster, with all that guards its memory; logind
-// runs, too.
+// runs, too. After the reboot all of it is there, and polylet's units have started by
+// themselves.
 func setUpJoined() error {
+	if isRebooted() {
+		return errors.Join(serveImages(), run("systemctl", "start", "containerd.service", "systemd-logind.service"), skipBeforeReboot())
+	}
 	kubeconfig, err := os.ReadFile(payload + "/node.kubeconfig")
 	if err != nil {
 		return err
@@ -39,10 +43,8 @@ func setUpJoined() error {
 		"/etc/cni/net.d/10-bridge.conflist": network,
 		"/etc/kubernetes/kubelet.conf":      string(kubeconfig),
 		"/var/lib/kubelet/config.yaml":      guarded(),
-		"/etc/default/kubelet":              "KUBELET_EXTRA_ARGS=--node-ip=10.0.2.15 --config-deadline=45s\n",
+		"/etc/default/kubelet":              "KUBELET_EXTRA_ARGS=--node-ip=10.0.2.15 --config-deadline=45s --dynamic-config-dir=" + dynamicConfig + "\n",
 		manifests + "/.made":                "",
-		// As podsync says itself, where systemCgroups is set.
-		dropIn("podsync"): "[Service]\nCapabilityBoundingSet=CAP_SYS_NICE\n",
 	}); err != nil {
 		return err
 	}

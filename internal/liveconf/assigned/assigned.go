@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 
 	"github.com/go-logr/logr"
@@ -19,6 +20,7 @@ import (
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // Document is one that the cluster has assigned: a KubeletConfiguration in a ConfigMap.
@@ -88,6 +90,9 @@ type Config struct {
 	Check func(*kubeletconfig.Loaded) error
 	// Changed is called when View may be another, and must return at once; nil: it is not.
 	Changed func()
+	// Deadline is how long a change is tried, by which changes are paced;
+	// liveconf.DefaultDeadline when 0.
+	Deadline time.Duration
 	// Log is the source's.
 	Log logr.Logger
 }
@@ -100,15 +105,24 @@ type View struct {
 	LastKnownGood string `json:"lastKnownGood,omitempty"`
 	// Error is why what is assigned does not run; empty when it does, or is tried.
 	Error string `json:"error,omitempty"`
+	// Waits is why what the cluster says by now is not looked at yet, and when it will be;
+	// empty when it was.
+	Waits string `json:"waits,omitempty"`
 }
 
-// Source is one over the files. It implements liveconf.Over. Assign may be called from any
-// goroutine, Load and the others from that of the controller.
+// Source is one over the files. It implements liveconf.Over. Offer and View may be called
+// from any goroutine, TakeIn runs in one, and Load and the others are called from that of
+// the controller.
 type Source struct {
 	cfg   Config
 	store *store
+	// heard: something is offered; hurry: a person does not want to wait for it.
+	heard, hurry wake.Signal
 
 	mu       sync.Mutex
+	offered  *Document // if offers
+	offers   bool
+	waits    string
 	assigned *Document
 	active   *Document
 	good     *Document // with known, nil is that none was
@@ -122,7 +136,10 @@ var _ liveconf.Over = (*Source)(nil)
 
 // Open reads what was kept. What is damaged is set aside, said, and counts as not there.
 func Open(cfg Config) *Source {
-	s := &Source{cfg: cfg, store: &store{dir: cfg.Dir, node: cfg.Node, build: cfg.Build, log: cfg.Log}}
+	if cfg.Deadline <= 0 {
+		cfg.Deadline = liveconf.DefaultDeadline
+	}
+	s := &Source{cfg: cfg, heard: wake.New(), hurry: wake.New(), store: &store{dir: cfg.Dir, node: cfg.Node, build: cfg.Build, log: cfg.Log}}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		cfg.Log.Error(err, "What the cluster assigns cannot be kept", "directory", cfg.Dir)
 	}
@@ -134,13 +151,13 @@ func Open(cfg Config) *Source {
 	return s
 }
 
-// Assign says what the cluster has assigned; nil: nothing. It is kept before it is used.
+// assign says what the cluster has assigned; nil: nothing. It is kept before it is used.
 // True: that is something else than before.
-func (s *Source) Assign(d *Document) bool {
+func (s *Source) assign(d *Document) bool {
 	s.mu.Lock()
-	same := d == nil && s.assigned == nil || d != nil && s.assigned != nil && *d == *s.assigned
+	known := same(d, s.assigned)
 	s.mu.Unlock()
-	if same {
+	if known {
 		return false
 	}
 	defer s.changed()
@@ -311,8 +328,11 @@ func (s *Source) Bad(bad, instead *kubeletconfig.Loaded, why, file string) bool 
 	return true
 }
 
-// Retry implements liveconf.Over.
-func (s *Source) Retry() { s.store.forgetBad() }
+// Retry implements liveconf.Over. What waits is taken in at once.
+func (s *Source) Retry() {
+	s.store.forgetBad()
+	s.hurry.Set()
+}
 
 func (s *Source) changed() {
 	if s.cfg.Changed != nil {
@@ -331,7 +351,7 @@ func (s *Source) keep(name string, d *Document) {
 func (s *Source) View() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := View{Assigned: s.assigned.Version(), Active: s.active.Version(), LastKnownGood: s.good.Version()}
+	v := View{Assigned: s.assigned.Version(), Active: s.active.Version(), LastKnownGood: s.good.Version(), Waits: s.waits}
 	if s.left.Phase != "" && s.leftOf == s.assigned { // else that one was not looked at yet
 		v.Error = s.left.Error
 	}

@@ -31,9 +31,11 @@ type owned struct {
 	put    *kubeletconfig.Loaded
 	sums   map[string]string // of what was put, by service
 	states []liveconf.State
-	bad    func(*kubeletconfig.Loaded) bool
-	killAt int
-	steps  int
+	// restarts counts those of services.
+	restarts map[string]int
+	bad      func(*kubeletconfig.Loaded) bool
+	killAt   int
+	steps    int
 
 	controller *liveconf.Controller
 	stop       context.CancelFunc
@@ -91,7 +93,7 @@ func (o *owned) step() {
 }
 
 func (o *owned) assign(d *Document) {
-	o.source.Assign(d)
+	o.source.assign(d)
 	o.controller.Changed()
 }
 
@@ -104,7 +106,18 @@ func (o *owned) Put(l *kubeletconfig.Loaded, _ uint64) error {
 	return nil
 }
 
-func (o *owned) Restart(string) error { o.step(); return nil }
+func (o *owned) Restart(service string) error {
+	o.step()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.restarts == nil {
+		o.restarts = map[string]int{}
+	}
+	o.restarts[service]++
+	return nil
+}
+
+func (o *owned) Change(string) error { o.step(); return nil }
 
 func (o *owned) Ask(_ context.Context, service string) (liveconf.Report, error) {
 	o.mu.Lock()

@@ -82,7 +82,7 @@ func (n *aNode) load(s *Source, pods int32, phase liveconf.Phase, words ...strin
 func TestWhatIsAssignedGoesOverTheFilesAndStaysOverRestarts(t *testing.T) {
 	n := newNode(t)
 	s := n.wellRun()
-	if !s.Assign(doc("1", "maxPods: 20\n")) || s.Assign(doc("1", "maxPods: 20\n")) {
+	if !s.assign(doc("1", "maxPods: 20\n")) || s.assign(doc("1", "maxPods: 20\n")) {
 		t.Error("something else is assigned once")
 	}
 	l := n.load(s, 20, "")
@@ -96,7 +96,7 @@ func TestWhatIsAssignedGoesOverTheFilesAndStaysOverRestarts(t *testing.T) {
 	if v := s.View(); v != (View{Assigned: "ns/c@1", Active: "ns/c@1", LastKnownGood: "ns/c@1"}) {
 		t.Errorf("after a restart: %+v", v)
 	}
-	s.Assign(nil)
+	s.assign(nil)
 	l = n.load(s, 10, "")
 	s.Runs(l)
 	s.Good(l)
@@ -112,16 +112,16 @@ func TestWhatIsAssignedGoesOverTheFilesAndStaysOverRestarts(t *testing.T) {
 func TestAnErrorIsNotShownBesideADocumentThatItIsNotAbout(t *testing.T) {
 	n := newNode(t)
 	s := n.wellRun()
-	s.Assign(doc("1", "readOnlyPort: 10255\n"))
+	s.assign(doc("1", "readOnlyPort: 10255\n"))
 	n.load(s, 10, liveconf.Refused, "readOnlyPort")
 	if v := s.View(); v.Assigned != "ns/c@1" || v.Error == "" {
 		t.Errorf("refused: %+v", v)
 	}
-	s.Assign(doc("2", "maxPods: 20\n"))
+	s.assign(doc("2", "maxPods: 20\n"))
 	if v := s.View(); v.Assigned != "ns/c@2" || v.Error != "" {
 		t.Errorf("not looked at yet: %+v", v)
 	}
-	s.Assign(nil)
+	s.assign(nil)
 	if v := s.View(); v.Error != "" {
 		t.Errorf("taken away: %+v", v)
 	}
@@ -136,7 +136,7 @@ func TestWhatIsWrongWithADocumentIsSaidInKilobytes(t *testing.T) {
 	for i := range 5000 {
 		fmt.Fprintf(&text, "  s%d: é\n", i)
 	}
-	s.Assign(doc("1", "evictionHard:\n"+text.String()))
+	s.assign(doc("1", "evictionHard:\n"+text.String()))
 	n.load(s, 10, liveconf.Refused, "evictionHard")
 	if v := s.View(); len(v.Error) > 20<<10 || !utf8.ValidString(v.Error) || v.Error != s.LeftOut().Error {
 		t.Errorf("%d bytes are said", len(v.Error))
@@ -162,10 +162,10 @@ func TestADocumentIsCalledAsAConfigMapCanBe(t *testing.T) {
 func TestABadOneIsLeftOutAndTheOneBeforeComesBack(t *testing.T) {
 	n := newNode(t)
 	s := n.wellRun()
-	s.Assign(doc("1", "maxPods: 20\n"))
+	s.assign(doc("1", "maxPods: 20\n"))
 	good := n.load(s, 20, "")
 	s.Good(good)
-	s.Assign(doc("2", "maxPods: 30\n"))
+	s.assign(doc("2", "maxPods: 30\n"))
 	bad := n.load(s, 30, "")
 	s.Runs(bad)
 	if !s.Bad(bad, good, "maxPods: 20 → 30: podsync ended", "/kept/bad-1.json") {
@@ -189,7 +189,7 @@ func TestABadOneIsLeftOutAndTheOneBeforeComesBack(t *testing.T) {
 	if l := n.load(s, 20, liveconf.WentBack); *l.Config.PodPidsLimit != 7 {
 		t.Error("a bad ConfigMap keeps a file from being used")
 	}
-	s.Assign(doc("3", "maxPods: 30\n"))
+	s.assign(doc("3", "maxPods: 30\n"))
 	n.load(s, 20, liveconf.WentBack) // it says the same
 	other := n.cfg
 	other.Build = "the next"
@@ -201,7 +201,7 @@ func TestABadOneIsLeftOutAndTheOneBeforeComesBack(t *testing.T) {
 func TestAFileThatIsBadIsNotTheClustersFault(t *testing.T) {
 	n := newNode(t)
 	s := n.wellRun()
-	s.Assign(doc("1", "podPidsLimit: 5\n"))
+	s.assign(doc("1", "podPidsLimit: 5\n"))
 	good := n.load(s, 10, "")
 	s.Good(good)
 	n.write("maxPods: 11\n")
@@ -209,7 +209,7 @@ func TestAFileThatIsBadIsNotTheClustersFault(t *testing.T) {
 		t.Error("the ConfigMap is left out for the file")
 	}
 	n.load(s, 11, "")
-	s.Assign(nil)
+	s.assign(nil)
 	if without := n.load(s, 11, ""); s.Bad(without, good, "why", "") {
 		t.Error("nothing can be left out of the files alone")
 	}
@@ -218,10 +218,10 @@ func TestAFileThatIsBadIsNotTheClustersFault(t *testing.T) {
 func TestAPersonsWayBackIsToTheOneBefore(t *testing.T) {
 	n := newNode(t)
 	s := n.wellRun()
-	s.Assign(doc("1", "maxPods: 20\n"))
+	s.assign(doc("1", "maxPods: 20\n"))
 	first := n.load(s, 20, "")
 	s.Good(first)
-	s.Assign(doc("2", "maxPods: 30\n"))
+	s.assign(doc("2", "maxPods: 30\n"))
 	second := n.load(s, 30, "")
 	s.Good(second)
 	s = Open(n.cfg)
@@ -233,7 +233,7 @@ func TestWhatTheClusterMayNotSayIsRefusedByName(t *testing.T) {
 	n := newNode(t)
 	n.write("maxPods: 10\nauthentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}\n")
 	s := n.wellRun()
-	s.Assign(doc("1", "maxPods: 20\nauthentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}\n")) // as kubeadm's has it
+	s.assign(doc("1", "maxPods: 20\nauthentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}\n")) // as kubeadm's has it
 	good := n.load(s, 20, "")
 	s.Good(good)
 	for text, word := range map[string]string{
@@ -243,7 +243,7 @@ func TestWhatTheClusterMayNotSayIsRefusedByName(t *testing.T) {
 		"maxPods: many\n":                       "decode",
 		"maxPods: 30\nkubeReserved: {cpu: x}\n": "kubeReserved",
 	} {
-		s.Assign(doc("2", text))
+		s.assign(doc("2", text))
 		n.load(s, 20, liveconf.Refused, "ns/c@2", word)
 	}
 	if v := s.View(); v.Assigned != "ns/c@2" || v.LastKnownGood != "ns/c@1" || v.Error == "" {
@@ -266,14 +266,14 @@ func TestAMachineThatCannotDoWhatTheClusterSaysGoesOnWithoutIt(t *testing.T) {
 		return nil
 	}
 	s := n.wellRun()
-	s.Assign(doc("1", "maxPods: 20\n"))
+	s.assign(doc("1", "maxPods: 20\n"))
 	n.load(s, 10, liveconf.Refused, "not on this machine")
 }
 
 func TestANodeIsGoodByItselfBeforeTheClusterSaysAnything(t *testing.T) {
 	n := newNode(t)
 	s := Open(n.cfg)
-	s.Assign(doc("1", "maxPods: 20\n"))
+	s.assign(doc("1", "maxPods: 20\n"))
 	l := n.load(s, 10, "")
 	if !s.Good(l) {
 		t.Error("it is not said that there is more now")
@@ -285,7 +285,7 @@ func TestDamagedAndForeignRecordsCountAsNotThere(t *testing.T) {
 	for _, what := range []string{"damaged", "foreign"} {
 		n := newNode(t)
 		s := n.wellRun()
-		s.Assign(doc("1", "maxPods: 20\n"))
+		s.assign(doc("1", "maxPods: 20\n"))
 		path := filepath.Join(n.cfg.Dir, assignedFile)
 		if what == "damaged" {
 			raw, err := os.ReadFile(path)
@@ -309,7 +309,7 @@ func TestADirectoryThatCannotBeWrittenLosesNothingWhileItRuns(t *testing.T) {
 	n := newNode(t)
 	n.cfg.Dir, n.cfg.Log = "/proc/no/such", logr.Discard()
 	s := n.wellRun()
-	s.Assign(doc("1", "maxPods: 20\n"))
+	s.assign(doc("1", "maxPods: 20\n"))
 	bad := n.load(s, 20, "")
 	base, err := n.cfg.Load(nil)
 	if err != nil {

@@ -101,6 +101,12 @@ func manifestDigest(name string, img RemoteImage) string {
 	return digestOf("manifest", name, img.Content)
 }
 
+// ImageID is the id that an image of the registry has in the runtime, under the name that
+// it is pulled by.
+func ImageID(name string, img RemoteImage) string {
+	return digestOf("config", manifestDigest(normalize(name), img))
+}
+
 // addImageLocked stores an image under a normalized name.
 func (r *Runtime) addImageLocked(name string, remote RemoteImage, cause string) *image {
 	repo, digest, byDigest := strings.Cut(name, "@")

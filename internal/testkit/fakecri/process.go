@@ -134,8 +134,8 @@ func (c *container) termLocked(grace time.Duration) {
 }
 
 // StopContainer sends SIGTERM, waits for the timeout and sends SIGKILL. A container that
-// does not run is a success, and so is an unknown one, except to containerd 1.6. When the caller's context ends first, the
-// signal stays sent and nothing is killed.
+// does not run is a success, and so is an unknown one, except to containerd 1.6. When the
+// caller's context ends first, the signal stays sent and nothing is killed.
 func (svc *runtimeService) StopContainer(ctx context.Context, req *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	r := svc.r
 	if err := r.wait(ctx, r.cfg.Latency["StopContainer"]); err != nil {

@@ -1,5 +1,5 @@
-// Package selfsigned makes certificates for tests, each signed by its own key. It must
-// never make one that anything but a test trusts.
+// Package selfsigned makes certificates for tests, each signed by its own key or by that of
+// another. It must never make one that anything but a test trusts.
 package selfsigned
 
 import (
@@ -7,9 +7,12 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"strconv"
 	"testing"
+	"time"
 )
 
 // New makes the certificate that template describes, and its key. Its serial number
@@ -20,10 +23,53 @@ func New(t testing.TB, template *x509.Certificate) (*x509.Certificate, *ecdsa.Pr
 	if err != nil {
 		t.Fatal(err)
 	}
+	return sign(t, template, template, key.Public(), key), key
+}
+
+// By is New with a certificate that another one has signed.
+func By(t testing.TB, template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sign(t, template, parent, key.Public(), signer), key
+}
+
+// Thicket are certificates, a client's own first, that lead nowhere, and take who looks for
+// a way through them to a CA of this name as long as can be: each of the others may have
+// signed each.
+func Thicket(t testing.TB, ca pkix.Name) ([]*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	signer, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	parent := &x509.Certificate{Subject: ca}
+	all := []*x509.Certificate{sign(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "stranger"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, parent, key.Public(), signer)}
+	for i := range 9 { // with another name each they are not taken for the same
+		all = append(all, sign(t, &x509.Certificate{
+			Subject: ca, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+			KeyUsage: x509.KeyUsageCertSign, DNSNames: []string{strconv.Itoa(i) + ".example"},
+		}, parent, signer.Public(), signer))
+	}
+	return all, key
+}
+
+func sign(t testing.TB, template, parent *x509.Certificate, key any, signer *ecdsa.PrivateKey) *x509.Certificate {
+	t.Helper()
 	if template.SerialNumber == nil {
 		template.SerialNumber = big.NewInt(1)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, signer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +77,7 @@ func New(t testing.TB, template *x509.Certificate) (*x509.Certificate, *ecdsa.Pr
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cert, key
+	return cert
 }
 
 // PEM is New in the form of files.

@@ -1,8 +1,8 @@
 // csidriver is a CSI driver for tests: each volume is a tmpfs that holds the file "id"
-// with the volume's id, or a loop device of 1 MiB. A file in the directory of faults, called as what is asked of
-// it ("NodePublishVolume", or "NodePublishVolume done" for after it), makes that hang
-// until the file is gone when it is empty, and else fail with the code and message in it,
-// e.g. "Internal no room".
+// with the volume's id, or a loop device of 1 MiB. A file in the directory of faults,
+// called as what is asked of it ("NodePublishVolume", or "NodePublishVolume done" for
+// after it), makes that hang until the file is gone when it is empty, and else fail with
+// the code and message in it, e.g. "Internal no room".
 //
 // A file "max-volumes" there changes how many volumes it says that the node may have.
 //

@@ -49,7 +49,7 @@ var kubeadmNode = kind{
 }
 
 var joinedNode = kind{
-	name: "vm-joined", title: "pressure and shutdown of a cluster's node under systemd", memory: 3072, cluster: true, judge: judgeShutdown,
+	name: "vm-joined", title: "configuration, reboot, pressure and shutdown of a cluster's node under systemd", memory: 3072, cluster: true, judge: judgeShutdown,
 	environment: "POLYLET_VM=joined\nARGUMENTS=-test.run=^TestJoined\n",
 }
 

@@ -1,7 +1,7 @@
-// Package services runs what makes a cluster's services work: the real
-// kube-proxy and CoreDNS, and a way for pods to the apiserver. kube-proxy's chains have fixed names and belong to the
-// whole machine, so there is one at a time, and it must never leave its chains
-// behind.
+// Package services runs what makes a cluster's services work: the real kube-proxy and
+// CoreDNS, and a way for pods to the apiserver. kube-proxy's chains have fixed names and
+// belong to the whole machine, so there is one at a time, and it must never leave its
+// chains behind.
 package services
 
 import (

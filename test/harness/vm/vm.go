@@ -37,6 +37,9 @@ type Config struct {
 	// Reach are addresses on this machine's loopback that the program reaches by others,
 	// HOST:PORT both; it reaches nothing else.
 	Reach map[string]string
+	// Reboots is whether the machine starts again when it asks to, with its disk as it is
+	// then; else it is off.
+	Reboots bool
 	// Work is a directory for the payload's disk and the console's log.
 	Work string
 	// Output receives what the program prints, line by line.
@@ -104,14 +107,22 @@ func arguments(s system, c Config, payload string) []string {
 		host, port, _ := strings.Cut(to, ":")
 		nic += ",guestfwd=tcp:" + from + "-cmd:/bin/busybox nc " + host + " " + port // one for each connection
 	}
-	return []string{
-		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(c.Memory), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+	panics := " panic=-1"
+	if c.Reboots {
+		panics = "" // it stands still, instead of booting again and again
+	}
+	out := []string{
+		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(c.Memory), "-nodefaults", "-no-user-config", "-display", "none",
 		"-kernel", s.kernel, "-initrd", s.initrd,
-		"-append", "console=ttyS0 root=/dev/vda rw panic=-1 quiet systemd.unified_cgroup_hierarchy=1 mitigations=off psi=1 loglevel=4" + clock(),
+		"-append", "console=ttyS0 root=/dev/vda rw" + panics + " quiet systemd.unified_cgroup_hierarchy=1 mitigations=off psi=1 loglevel=4" + clock(),
 		"-drive", "file=" + s.disk + ",if=virtio,format=raw,snapshot=on",
 		"-drive", "file=" + payload + ",if=virtio,format=raw,readonly=on",
 		"-nic", nic,
 		"-serial", "file:" + c.Console(),
 		"-chardev", "file,id=out,path=/dev/fd/3", "-serial", "chardev:out",
 	}
+	if !c.Reboots {
+		out = append(out, "-no-reboot")
+	}
+	return out
 }

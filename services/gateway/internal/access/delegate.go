@@ -15,11 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
-	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/kubernetes"
 )
@@ -57,7 +55,7 @@ func webhookBackoff() *wait.Backoff {
 // New builds authenticator and authorizer. reviewer may be nil (standalone):
 // then tokens are not known, and without AlwaysAllow nobody is authorised. ca
 // may be nil: then client certificates are not known.
-func New(cfg Config, reviewer Reviewer, ca dynamiccertificates.CAContentProvider) (authenticator.Request, authorizer.Authorizer, error) {
+func New(cfg Config, reviewer Reviewer, ca CA) (authenticator.Request, authorizer.Authorizer, error) {
 	if cfg.Begin == nil {
 		cfg.Begin = func(string, bool) func() { return func() {} }
 	}
@@ -77,7 +75,7 @@ func New(cfg Config, reviewer Reviewer, ca dynamiccertificates.CAContentProvider
 	return authn, authz, err
 }
 
-func newAuthenticator(cfg Config, client kubernetes.Interface, ca dynamiccertificates.CAContentProvider, refused *refusedTokens) (authenticator.Request, error) {
+func newAuthenticator(cfg Config, client kubernetes.Interface, ca CA, refused *refusedTokens) (authenticator.Request, error) {
 	tokens := cfg.WebhookAuthentication && client != nil
 	if !tokens && ca == nil && !cfg.Anonymous {
 		return authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
@@ -89,7 +87,7 @@ func newAuthenticator(cfg Config, client kubernetes.Interface, ca dynamiccertifi
 	// between the cache and what it asks.
 	var parts []authenticator.Request
 	if ca != nil {
-		parts = append(parts, x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion))
+		parts = append(parts, byCertificate(ca))
 	}
 	if tokens {
 		token, err := newTokens(cfg, client, refused)

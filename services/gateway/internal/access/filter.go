@@ -76,7 +76,7 @@ func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool
 	}
 	if err != nil || !ok {
 		if err != nil && quiet.speak(time.Now()) {
-			log.Info("Unable to authenticate a request", "path", r.URL.Path, "address", r.RemoteAddr, "err", err)
+			log.Info("Unable to authenticate a request", "path", shown(r.URL.Path), "address", r.RemoteAddr, "err", err)
 		}
 		httperror.Text(w, http.StatusUnauthorized, "Unauthorized")
 		return false
@@ -96,7 +96,7 @@ func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool
 			message := fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=%s, subresource=%s)",
 				info.User.GetName(), a.GetVerb(), a.GetResource(), a.GetSubresource())
 			if quiet.speak(time.Now()) {
-				log.Error(err, "Unable to authorise a request", "user", info.User.GetName(), "path", r.URL.Path)
+				log.Error(err, "Unable to authorise a request", "user", info.User.GetName(), "path", shown(r.URL.Path))
 			}
 			httperror.Text(w, http.StatusInternalServerError, message)
 			return false
@@ -108,10 +108,16 @@ func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool
 	}
 	message := fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=%s, subresource(s)=%v)\n",
 		info.User.GetName(), sets[0].GetVerb(), sets[0].GetResource(), subresources)
-	log.V(2).Info("Refused a request", "user", info.User.GetName(), "path", r.URL.Path, "subresources", subresources)
+	log.V(2).Info("Refused a request", "user", info.User.GetName(), "path", shown(r.URL.Path), "subresources", subresources)
 	httperror.Text(w, http.StatusForbidden, message)
 	return false
 }
+
+// longestPath is how much of a path the log shows, in bytes: of who may nothing each
+// request would else be a line of as much as a header may have.
+const longestPath = 256
+
+func shown(path string) string { return path[:min(len(path), longestPath)] }
 
 // quiet lets one failure in ten seconds into the log: anybody who reaches the
 // port can cause them.

@@ -2,10 +2,14 @@ package access
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -26,6 +30,24 @@ func TestWhomEverybodyMayBeStaysAStranger(t *testing.T) {
 		f.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })).ServeHTTP(httptest.NewRecorder(), r)
 		if !served || (admitted == 1) != known || familiar.has(r.RemoteAddr) != known {
 			t.Errorf("%s: served %v, admitted %d times, familiar %v", name, served, admitted, familiar.has(r.RemoteAddr))
+		}
+	}
+}
+
+func TestOfALongPathThatIsRefusedLittleIsLogged(t *testing.T) {
+	for name, authn := range map[string]authenticator.RequestFunc{
+		"nobody": func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, errors.New("no") },
+		"somebody": func(*http.Request) (*authenticator.Response, bool, error) {
+			return &authenticator.Response{User: &user.DefaultInfo{Name: "eve"}}, true, nil
+		},
+	} {
+		logged := 0
+		log := funcr.New(func(prefix, args string) { logged += len(prefix) + len(args) }, funcr.Options{Verbosity: 2})
+		f := Filter{Authenticator: authn, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer()}
+		r := httptest.NewRequestWithContext(logr.NewContext(t.Context(), log), http.MethodGet, "/"+strings.Repeat("x", 60<<10), nil)
+		f.Wrap(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+		if logged == 0 || logged > 1<<10 {
+			t.Errorf("%s: %d bytes are logged of one request", name, logged)
 		}
 	}
 }

@@ -66,7 +66,9 @@ type refusals struct {
 	timer    *time.Timer
 }
 
-// allowance is refilled with time. The zero value is full.
+// allowance is refilled with time. The zero value is full. It is no rate.Limiter of
+// golang.org/x/time: what was taken of one cannot be given back when it turns out to have
+// cost nothing.
 type allowance struct {
 	spent float64
 	at    time.Time

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -198,4 +200,29 @@ func TestAFloodOfHealthChecksIsOneCall(t *testing.T) {
 			t.Errorf("%d after %d calls", w.Code, calls)
 		}
 	})
+}
+
+func TestACheckThatFailsIsLoggedOnceHoweverOftenItIsAskedFor(t *testing.T) {
+	var lines []string
+	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+	sick := errors.New("it hangs")
+	since := 0
+	h := Healthz(nobody{}, Check{Name: "stats", Run: func(context.Context) error {
+		if since++; sick == nil {
+			return nil
+		}
+		return fmt.Errorf("%w, since %d s", sick, since)
+	}})
+	ask := func(times int) {
+		for range times {
+			r := httptest.NewRequestWithContext(logr.NewContext(t.Context(), log), http.MethodGet, "/healthz", nil)
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+	}
+	ask(100)
+	sick = nil
+	ask(100)
+	if len(lines) != 2 || !strings.Contains(lines[0], "it hangs") || !strings.Contains(lines[1], "passes again") {
+		t.Errorf("%d lines are logged: %.500q", len(lines), lines)
+	}
 }

@@ -65,6 +65,7 @@ type Observer interface {
 // Healthz serves all checks in order: "ok", or 500 with a line per check. They
 // run at once, so that several processes that hang cost one timeout.
 func Healthz(to Observer, checks ...Check) http.Handler {
+	logged := &said{of: map[string]saying{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		excluded := query["exclude"]
@@ -80,10 +81,15 @@ func Healthz(to Observer, checks ...Check) http.Handler {
 			to.ObserveCheck(c.Name, err == nil)
 			if err != nil {
 				failed = true
-				klog.FromContext(r.Context()).Info("Health check failed", "check", c.Name, "err", err)
+				if logged.news(c.Name, err.Error()) {
+					klog.FromContext(r.Context()).Info("Health check failed", "check", c.Name, "err", err)
+				}
 				// Why is for the log: anybody may ask for /healthz.
 				fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
 				continue
+			}
+			if logged.news(c.Name, "") {
+				klog.FromContext(r.Context()).Info("Health check passes again", "check", c.Name)
 			}
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
 		}
@@ -105,6 +111,34 @@ func Healthz(to Observer, checks ...Check) http.Handler {
 			httperror.Text(w, http.StatusOK, "ok")
 		}
 	})
+}
+
+// said is what was logged last of each check: anybody may ask as often as he likes, and a
+// check may fail for hours.
+type said struct {
+	mu sync.Mutex
+	of map[string]saying
+}
+
+// saying is why a check fails, nothing when it does not, and when that was logged.
+type saying struct {
+	why string
+	at  time.Time
+}
+
+// whyAgain is how soon it is logged that a check fails for another reason, which may have
+// the time in it.
+const whyAgain = 10 * time.Second
+
+func (s *said) news(name, why string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, now := s.of[name], time.Now()
+	if why == before.why || why != "" && before.why != "" && now.Sub(before.at) < whyAgain {
+		return false
+	}
+	s.of[name] = saying{why, now}
+	return true
 }
 
 func runAll(ctx context.Context, checks []Check, excluded []string) []error {

@@ -44,9 +44,9 @@ type held struct {
 // letters that is most.
 const eachName = 128
 
-// mostNames is how many headers a request may have, those of one name counted each. An apiserver passes on those of its
-// clients, a megabyte of which is twenty here when they are of a few letters each, as long
-// as the session lasts.
+// mostNames is how many headers a request may have, those of one name counted each. An
+// apiserver passes on those of its clients, a megabyte of which is twenty here when they
+// are of a few letters each, as long as the session lasts.
 const mostNames = 256
 
 func tooManyNames(w http.ResponseWriter, _ *http.Request) {

@@ -93,7 +93,7 @@ func (t *TLS) knows(certs []*x509.Certificate) bool {
 		return false
 	}
 	options.Intermediates = x509.NewCertPool()
-	for _, c := range certs[1:] {
+	for _, c := range t.ClientCA.Chain(certs)[1:] {
 		options.Intermediates.AddCert(c)
 	}
 	_, err := certs[0].Verify(options)

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"sync/atomic"
 
@@ -25,6 +26,7 @@ type ClientCA struct {
 type bundle struct {
 	stamp stamp
 	pem   []byte
+	certs []*x509.Certificate
 	pool  *x509.CertPool
 }
 
@@ -84,17 +86,36 @@ func (c *ClientCA) refresh() error {
 	if before != nil && now.same(before.stamp) {
 		return nil
 	}
-	pem, err := read("client CA", c.file)
+	text, err := read("client CA", c.file)
 	if err != nil {
 		return err
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
+	certs, pool := certificates(text), x509.NewCertPool()
+	if len(certs) == 0 {
 		return fmt.Errorf("client CA %s holds no PEM certificate", c.file)
+	}
+	for _, cert := range certs {
+		pool.AddCert(cert)
 	}
 	if before != nil {
 		c.log.Info("Client CA was replaced", "file", c.file)
 	}
-	c.loaded.Store(&bundle{stamp: now, pem: pem, pool: pool})
+	c.loaded.Store(&bundle{stamp: now, pem: text, certs: certs, pool: pool})
 	return nil
+}
+
+// certificates are the good ones in a text, as x509.CertPool.AppendCertsFromPEM takes them.
+func certificates(text []byte) (list []*x509.Certificate) {
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return list
+		}
+		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
+			continue
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			list = append(list, cert)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -51,5 +52,19 @@ func TestPathsFindTheirHandlers(t *testing.T) {
 		if w.Code != c.status || w.Body.String() != c.body {
 			t.Errorf("%s %s: %d %q, want %d %q", c.method, c.path, w.Code, w.Body, c.status, c.body)
 		}
+	}
+}
+
+func TestAPathOfAMegabyteOfSlashesTakesNoMemory(t *testing.T) {
+	table := &Table{}
+	table.Add(Route{Pattern: "/x/{a}/{b}", Slash: true}, Route{Pattern: "/debug/*"})
+	r := httptest.NewRequest(http.MethodGet, "/"+strings.Repeat("/", 1<<20), nil)
+	got := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			table.ServeHTTP(httptest.NewRecorder(), r)
+		}
+	})
+	if n := got.AllocedBytesPerOp(); n > 64<<10 {
+		t.Errorf("%d bytes are taken to find out that nobody serves it", n)
 	}
 }

@@ -144,6 +144,12 @@ func (s Sessions) command(name string, open func(context.Context, Target, *http.
 	})
 }
 
+// mostPorts is how many ports of a pod one WebSocket can be for: each has two channels,
+// whose number is a byte. For what is asked for beyond that the runtime would make channels
+// all the same, of which a hundred thousand ports, asked for in half a megabyte, take more
+// memory than it should have.
+const mostPorts = 128
+
 // PortForward serves /portForward.
 func (s Sessions) PortForward() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -155,7 +161,10 @@ func (s Sessions) PortForward() http.Handler {
 				httperror.Text(w, http.StatusBadRequest, err.Error())
 				return
 			}
-			ports = options.Ports
+			if ports = options.Ports; len(ports) > mostPorts {
+				httperror.Text(w, http.StatusBadRequest, fmt.Sprintf("%d ports are too many for one session, which takes %d: ask for several", len(ports), mostPorts))
+				return
+			}
 		}
 		if !upgrades(w, r) {
 			return

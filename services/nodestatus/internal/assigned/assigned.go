@@ -33,6 +33,7 @@ const (
 	activeAnnotation   = Annotation + "-active"
 	goodAnnotation     = Annotation + "-last-known-good"
 	errorAnnotation    = Annotation + "-error"
+	waitsAnnotation    = Annotation + "-waits"
 )
 
 // defaultKey is where the document stands in the ConfigMap's data, as kubeadm has it.
@@ -47,8 +48,9 @@ type Document struct {
 }
 
 // Stands is what has become of it, as the owner of the configuration says: names of
-// ConfigMaps with their versions.
-type Stands struct{ Assigned, Active, LastKnownGood, Error string }
+// ConfigMaps with their versions, why what is assigned does not run, and why what the
+// cluster says by now is not looked at yet.
+type Stands struct{ Assigned, Active, LastKnownGood, Error, Waits string }
 
 // Events takes what happened to the Node.
 type Events interface {
@@ -64,7 +66,7 @@ type Config struct {
 	ConfigMaps core.ConfigMapsGetter
 	// Events is told when one cannot be read.
 	Events Events
-	// Note is told of it too; nil is told nothing.
+	// Note is told of it too, and of what waits; nil is told nothing.
 	Note func(message string)
 	// Epoch of what Subscribe sends.
 	Epoch uint64
@@ -80,6 +82,9 @@ type Keeper struct {
 	documents        *watch.Store[string, Document] // one, of no key, or none
 	known            chan struct{}                  // closed when it is known what is assigned
 	knows            sync.Once
+
+	noting sync.Mutex
+	noted  string // what Note was told last
 
 	mu     sync.Mutex
 	there  map[string]string // the Node's annotations; nil: it was not seen
@@ -122,7 +127,7 @@ func (k *Keeper) Saw(n *v1.Node) {
 
 // told are the annotations that this package writes.
 func told() []string {
-	return []string{assignedAnnotation, activeAnnotation, goodAnnotation, errorAnnotation}
+	return []string{assignedAnnotation, activeAnnotation, goodAnnotation, errorAnnotation, waitsAnnotation}
 }
 
 // Tell tells what has become of what was assigned.
@@ -131,6 +136,24 @@ func (k *Keeper) Tell(s Stands) {
 	k.stands = &s
 	k.mu.Unlock()
 	k.unwritten.Set()
+	k.note()
+}
+
+// note tells why nothing can be read, else why what was read waits.
+func (k *Keeper) note() {
+	k.noting.Lock()
+	defer k.noting.Unlock()
+	k.mu.Lock()
+	text := k.wrong
+	if text == "" && k.stands != nil {
+		text = k.stands.Waits
+	}
+	same := text == k.noted
+	k.noted = text
+	k.mu.Unlock()
+	if !same && k.cfg.Note != nil {
+		k.cfg.Note(text)
+	}
 }
 
 // Subscribe returns what is assigned, of the empty key, once that is known, and its changes.
@@ -174,9 +197,7 @@ func (k *Keeper) fail(ctx context.Context, why string) {
 		return
 	}
 	k.unwritten.Set()
-	if k.cfg.Note != nil {
-		k.cfg.Note(why)
-	}
+	k.note()
 	if why != "" {
 		k.cfg.Events.Send(ctx, node.Event{Type: v1.EventTypeWarning, Reason: "ConfigurationNotRead", Message: cut(why)})
 	}

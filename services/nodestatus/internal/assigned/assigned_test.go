@@ -26,6 +26,7 @@ type bench struct {
 
 	mu      sync.Mutex
 	events  []string
+	note    string
 	forbids string // a verb
 	stop    func()
 }
@@ -34,6 +35,12 @@ func (b *bench) Send(_ context.Context, e node.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.events = append(b.events, e.Reason+": "+e.Message)
+}
+
+func (b *bench) lastNote() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.note
 }
 
 func (b *bench) said() []string {
@@ -67,7 +74,11 @@ func onBench(t *testing.T, story func(t *testing.T, b *bench)) {
 // start is that of a nodestatus, which sees the Node.
 func (b *bench) start() {
 	client := b.api.Client()
-	b.Keeper = New(Config{NodeName: "n1", Nodes: client.CoreV1().Nodes(), ConfigMaps: client.CoreV1(), Events: b, Epoch: 7})
+	b.Keeper = New(Config{NodeName: "n1", Nodes: client.CoreV1().Nodes(), ConfigMaps: client.CoreV1(), Events: b, Epoch: 7, Note: func(text string) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.note = text
+	}})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = b.Run(ctx) }()
@@ -259,6 +270,57 @@ func TestOneThatMayNotBeWatchedIsReadAgain(t *testing.T) {
 	})
 }
 
+// An apiserver whose etcd was restored from before takes a watch from a version that its
+// data have not come to, and sends nothing.
+func TestAConfigMapThatWentBackWithTheClusterIsTold(t *testing.T) {
+	onBench(t, func(t *testing.T, b *bench) {
+		b.put("c", "kubelet", "before")
+		b.annotate("ns/c")
+		next := b.frames()
+		until := func(text string) {
+			t.Helper()
+			for f := next(10 * time.Second); ; f = next(10 * time.Second) {
+				if f == nil {
+					t.Fatalf("%q is not told", text)
+				}
+				if f.Changed[""].Text == text {
+					return
+				}
+			}
+		}
+		until("before")
+		backup := b.api.Backup()
+		for range 20 {
+			b.put("c", "kubelet", "later")
+		}
+		until("later")
+		time.Sleep(time.Minute)
+		b.api.Restore(backup, false)
+		until("before")
+		b.put("c", "kubelet", "after")
+		until("after")
+	})
+}
+
+// A ConfigMap's own version is as old as its last change: an apiserver that was started
+// since then knows nothing of what came after it, and says so for as long as it is asked.
+func TestAConfigMapThatHasNotChangedForLongIsFollowedAtOnce(t *testing.T) {
+	onBench(t, func(t *testing.T, b *bench) {
+		b.put("c", "kubelet", "one")
+		b.annotate("ns/c")
+		next := b.frames()
+		for f := next(time.Minute); f != nil && f.Changed[""].Text != "one"; f = next(time.Minute) {
+		}
+		b.api.Compact()
+		b.api.DropWatches()
+		time.Sleep(30 * time.Minute)
+		b.put("c", "kubelet", "two")
+		if f := next(time.Second); f == nil || f.Changed[""].Text != "two" {
+			t.Errorf("its change: %+v", f)
+		}
+	})
+}
+
 func TestWhatHasBecomeOfItStandsOnTheNode(t *testing.T) {
 	onBench(t, func(t *testing.T, b *bench) {
 		annotations := func() map[string]string {
@@ -285,6 +347,14 @@ func TestWhatHasBecomeOfItStandsOnTheNode(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if got := annotations(); got[assignedAnnotation] != "ns/c@3" || got[activeAnnotation] != "ns/c@3" || got[goodAnnotation] != "" || got[errorAnnotation] != "" {
 			t.Errorf("after the apiserver was away: %v", got)
+		}
+		b.Tell(Stands{Assigned: "ns/c@3", Active: "ns/c@3", Waits: "until noon"})
+		if got, noted := annotations(), b.lastNote(); got[waitsAnnotation] != "until noon" || noted != "until noon" {
+			t.Errorf("what waits: %v, noted %q", got, noted)
+		}
+		b.Tell(Stands{Assigned: "ns/c@3", Active: "ns/c@3"})
+		if got, noted := annotations(), b.lastNote(); got[waitsAnnotation] != "" || noted != "" {
+			t.Errorf("what waits no more: %v, noted %q", got, noted)
 		}
 		before := len(b.api.Writes())
 		b.Tell(Stands{Assigned: "ns/c@3", Active: "ns/c@3"})

@@ -69,7 +69,7 @@ func (k *Keeper) differ() map[string]*string {
 	case k.stands != nil:
 		want = map[string]string{
 			assignedAnnotation: k.stands.Assigned, activeAnnotation: k.stands.Active, goodAnnotation: k.stands.LastKnownGood,
-			errorAnnotation: cut(cmp.Or(k.wrong, k.stands.Error)),
+			errorAnnotation: cut(cmp.Or(k.wrong, k.stands.Error)), waitsAnnotation: cut(k.stands.Waits),
 		}
 	case k.wrong != "" || k.wrote:
 		want[errorAnnotation] = cut(k.wrong)

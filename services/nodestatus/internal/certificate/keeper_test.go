@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,32 @@ func TestAFirstCertificateIsAskedForAndWaitedForByName(t *testing.T) {
 		}
 		if got := w.waits(); got != "" || w.written != 1 || !slices.Equal(w.seen(), []string{"CertificateRequestPending"}) {
 			t.Errorf("still waits for %q, %d written, events %v", got, w.written, w.seen())
+		}
+	})
+}
+
+// Somebody may take days to approve it, and apiservers forget the versions of then.
+func TestARequestThatWaitsForLongIsWatchedAndNotAskedForAllTheTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.approve(false)
+		w.start()
+		time.Sleep(time.Hour)
+		w.api.Compact()
+		time.Sleep(time.Hour)
+		before := w.api.Calls()
+		time.Sleep(time.Hour)
+		calls := 0
+		for name, n := range w.api.Calls() {
+			if strings.HasSuffix(name, "certificatesigningrequests") {
+				calls += n - before[name]
+			}
+		}
+		if calls > 60 {
+			t.Errorf("%d calls in an hour", calls)
+		}
+		w.answer(certificatesv1.CertificateApproved)
+		if w.now() == nil {
+			t.Error("the certificate is not taken")
 		}
 	})
 }

@@ -14,7 +14,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
@@ -22,6 +21,7 @@ import (
 
 	apianswer "github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/internal/nodecert"
+	"github.com/polylet/polylet/services/nodestatus/internal/follow"
 )
 
 const (
@@ -351,7 +351,8 @@ func (s *sent) watch(ctx context.Context, to chan<- answer) (last answer, opened
 	send(ctx, to, a)
 	seconds := int64(watchFor.Seconds())
 	events, err := api.Watch(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", s.name).String(), ResourceVersion: now.ResourceVersion, TimeoutSeconds: &seconds,
+		// Not from its own version, which an apiserver may have forgotten.
+		FieldSelector: follow.Selector(s.name), TimeoutSeconds: &seconds,
 	})
 	if err != nil {
 		return answer{state: err.Error()}, false

@@ -1,5 +1,6 @@
-// Package event sends Events about the Node, and about what of a pod is seen on the node alone. It owns their form, and holds a bounded
-// number of them while the apiserver is away; nothing ever waits for one. It must never decide what is worth an Event.
+// Package event sends Events about the Node, and about what of a pod is seen on the node
+// alone. It owns their form, and holds a bounded number of them while the apiserver is
+// away; nothing ever waits for one. It must never decide what is worth an Event.
 package event
 
 import (

@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/rpcerr"
@@ -171,6 +176,9 @@ func (l *Loop) unheard(kind pressure.Kind) *stopping {
 
 // Ending is a pod that podsync ends for a reason of the node's own.
 type Ending struct {
+	// Namespace and Name are the pod's, whose source may not have it any more; empty where
+	// an older podsync does not say.
+	Namespace, Name string
 	Reason, Message string
 	// Since is when it was told to, or was started since; Grace is how long the pod may
 	// take.
@@ -184,9 +192,9 @@ type Ending struct {
 // else another would go for the same shortage.
 func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 	now := time.Now()
-	for _, pod := range pods.Pods {
-		e, ending := pods.Endings[pod.UID]
-		if !ending || e.Reason != eviction.Reason || l.stopping[pod.UID] != nil || now.Before(l.skip[pod.UID]) || now.Sub(e.Since) >= e.Grace+lateness {
+	for _, pod := range beingEnded(pods) {
+		e := pods.Endings[pod.UID]
+		if e.Reason != eviction.Reason || l.stopping[pod.UID] != nil || now.Before(l.skip[pod.UID]) || now.Sub(e.Since) >= e.Grace+lateness {
 			continue
 		}
 		s := &stopping{pod: pod, available: m.By.Available, at: e.Since, chosen: e.Since, grace: e.Grace, sure: true}
@@ -203,4 +211,21 @@ func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 			Why: fmt.Sprintf("it is being stopped since before nodestatus was started, and is waited for: %s", e.Message),
 		})
 	}
+}
+
+// beingEnded are the pods that podsync ends for a reason of the node's own: those that their
+// sources have, and then the others, of which nothing but the name is known.
+func beingEnded(pods Pods) (out []*v1.Pod) {
+	desired := map[types.UID]bool{}
+	for _, pod := range pods.Pods {
+		if _, ending := pods.Endings[pod.UID]; ending {
+			desired[pod.UID], out = true, append(out, pod)
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(pods.Endings)) {
+		if e := pods.Endings[uid]; !desired[uid] && e.Name != "" {
+			out = append(out, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name, UID: uid}})
+		}
+	}
+	return out
 }

@@ -136,6 +136,34 @@ func TestAStopThatARunBeforeThisHasBegunIsWaitedForThoughAnotherUsesMore(t *test
 	})
 }
 
+// Who has made it has forced its deletion, say, and it still ends.
+func TestAStopThatARunBeforeThisHasBegunIsWaitedForThoughThePodsSourceHasDroppedIt(t *testing.T) {
+	for name, want := range map[string][]string{"hog": nil, "": {"second"}} {
+		in(t, hardMemory(), Config{}, func(w *world) {
+			w.pod("hog", 300*mi, 0)
+			w.pod("second", 630*mi, 0)
+			w.set(func() {
+				w.dropped = map[string]bool{"hog": true}
+				w.endings = ending("memory", 3*time.Second)
+				e := w.endings["hog"]
+				e.Namespace, e.Name = "default", name
+				w.endings["hog"] = e
+			})
+			w.pass(5 * time.Second)
+			w.wantStops(fmt.Sprintf("while it ends, and its name is %q", name), want...)
+			if d := w.loop.View().Decisions; name != "" && !slices.ContainsFunc(d, func(d Decision) bool {
+				return d.Outcome == Held && d.Chosen == Pod{"default", "hog", "hog"}
+			}) {
+				t.Errorf("%+v", d)
+			}
+			w.end("hog")
+			w.set(func() { w.endings, w.otherMemory = nil, 300*mi })
+			w.pass(3 * time.Second)
+			w.wantStops("when it has ended", "second")
+		})
+	}
+}
+
 func TestAPodWhoseVolumesAreGoneIsNotWaitedForAnyLonger(t *testing.T) {
 	for left, want := range map[bool][]string{true: {"hog"}, false: {"hog", "other"}} {
 		in(t, hardDisk(), Config{}, func(w *world) {

@@ -56,6 +56,8 @@ type world struct {
 	slow  time.Duration
 	// endings are what podsync says that it ends; nil: it does not say.
 	endings map[types.UID]Ending
+	// dropped are pods that their source does not have any more.
+	dropped map[string]bool
 	// weighs may be nil; what happens while layers are weighed. some: stats had no time
 	// for all open files.
 	weighs   func()
@@ -190,7 +192,8 @@ func (w *world) Pods(context.Context) (Pods, error) {
 	if w.forgetful {
 		return Pods{Partial: w.partial}, nil
 	}
-	return Pods{Pods: slices.Clone(w.pods), Partial: w.partial, Endings: maps.Clone(w.endings), EndingsKnown: w.endings != nil}, nil
+	pods := slices.DeleteFunc(slices.Clone(w.pods), func(p *v1.Pod) bool { return w.dropped[p.Name] })
+	return Pods{Pods: pods, Partial: w.partial, Endings: maps.Clone(w.endings), EndingsKnown: w.endings != nil}, nil
 }
 
 func (w *world) FollowEnds(ctx context.Context, saw func(map[types.UID]bool)) error {
@@ -198,7 +201,7 @@ func (w *world) FollowEnds(ctx context.Context, saw func(map[types.UID]bool)) er
 		ended := map[types.UID]bool{}
 		w.mu.Lock()
 		for _, p := range w.pods {
-			if !w.forgetful {
+			if !w.forgetful && !w.dropped[p.Name] {
 				ended[p.UID] = eviction.Ended(p)
 			}
 		}

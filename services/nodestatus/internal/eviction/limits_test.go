@@ -30,7 +30,7 @@ func TestAPodThatExceedsALimitOfLocalStorageIsNamedWithTheKubeletsWords(t *testi
 	two.Spec.Containers = append(two.Spec.Containers, *two.Spec.Containers[0].DeepCopy())
 	two.Spec.Containers[1].Name, two.Spec.Containers[1].Resources.Limits = "d", asks("ephemeral-storage", "100Mi")
 	apart := threshold.Layout{ImagesApart: true}
-	absurd := stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 1 << 50})
+	clones := stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 1 << 50})
 	for name, test := range map[string]struct {
 		pod     *v1.Pod
 		stats   *statsapi.PodStats
@@ -38,18 +38,18 @@ func TestAPodThatExceedsALimitOfLocalStorageIsNamedWithTheKubeletsWords(t *testi
 		signal  string
 		message string
 	}{
-		"a volume":               {with(limited(""), emptyDir("a", "", ""), emptyDir("cache", "1Mi", "")), stats("p", 0, 0, 0, 0, map[string]uint64{"a": 9 * mi, "cache": 2 * mi}), threshold.Layout{}, emptyDirLimit, `Usage of EmptyDir volume "cache" exceeds the limit "1Mi". `},
-		"one in memory":          {with(limited(""), emptyDir("m", "1Mi", v1.StorageMediumMemory)), stats("p", 0, 0, 0, 0, map[string]uint64{"m": 2 * mi}), threshold.Layout{}, emptyDirLimit, `Usage of EmptyDir volume "m" exceeds the limit "1Mi". `},
-		"the limit is allowed":   {with(limited(""), emptyDir("cache", "2Mi", "")), stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
-		"a limit of nothing":     {with(limited(""), emptyDir("cache", "0", "")), stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
-		"the pod":                {with(limited("5Mi"), emptyDir("a", "", "")), stats("p", 0, 0, 1*mi, 1*mi, map[string]uint64{"a": 4 * mi}), threshold.Layout{}, podLimit, "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. "},
-		"a container":            {two, stats("p", 0, 0, 1*mi, 1, nil), threshold.Layout{}, containerLimit, `Container c exceeded its local ephemeral storage limit "1Mi". `},
-		"its layer is elsewhere": {two, stats("p", 0, 0, 9*mi, 1, nil), apart, "", ""},
-		"its log is not":         {two, stats("p", 0, 0, 0, 2*mi, nil), apart, containerLimit, `Container c exceeded its local ephemeral storage limit "1Mi". `},
-		"a critical pod":         {critical, stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
-		"a pod that has ended":   {ended, stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
-		"a figure that is wrong": {with(limited(""), emptyDir("cache", "1Mi", "")), absurd, threshold.Layout{}, "", ""},
-		"no figures":             {with(limited(""), emptyDir("cache", "1Mi", "")), &statsapi.PodStats{PodRef: statsapi.PodReference{UID: "other"}}, threshold.Layout{}, "", ""},
+		"a volume":                      {with(limited(""), emptyDir("a", "", ""), emptyDir("cache", "1Mi", "")), stats("p", 0, 0, 0, 0, map[string]uint64{"a": 9 * mi, "cache": 2 * mi}), threshold.Layout{}, emptyDirLimit, `Usage of EmptyDir volume "cache" exceeds the limit "1Mi". `},
+		"one in memory":                 {with(limited(""), emptyDir("m", "1Mi", v1.StorageMediumMemory)), stats("p", 0, 0, 0, 0, map[string]uint64{"m": 2 * mi}), threshold.Layout{}, emptyDirLimit, `Usage of EmptyDir volume "m" exceeds the limit "1Mi". `},
+		"the limit is allowed":          {with(limited(""), emptyDir("cache", "2Mi", "")), stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
+		"a limit of nothing":            {with(limited(""), emptyDir("cache", "0", "")), stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
+		"the pod":                       {with(limited("5Mi"), emptyDir("a", "", "")), stats("p", 0, 0, 1*mi, 1*mi, map[string]uint64{"a": 4 * mi}), threshold.Layout{}, podLimit, "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. "},
+		"a container":                   {two, stats("p", 0, 0, 1*mi, 1, nil), threshold.Layout{}, containerLimit, `Container c exceeded its local ephemeral storage limit "1Mi". `},
+		"its layer is elsewhere":        {two, stats("p", 0, 0, 9*mi, 1, nil), apart, "", ""},
+		"its log is not":                {two, stats("p", 0, 0, 0, 2*mi, nil), apart, containerLimit, `Container c exceeded its local ephemeral storage limit "1Mi". `},
+		"a critical pod":                {critical, stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
+		"a pod that has ended":          {ended, stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
+		"files that share their blocks": {with(limited(""), emptyDir("cache", "1Mi", "")), clones, threshold.Layout{}, emptyDirLimit, `Usage of EmptyDir volume "cache" exceeds the limit "1Mi". `},
+		"no figures":                    {with(limited(""), emptyDir("cache", "1Mi", "")), &statsapi.PodStats{PodRef: statsapi.PodReference{UID: "other"}}, threshold.Layout{}, "", ""},
 	} {
 		got := Breaches([]*v1.Pod{test.pod}, figures(test.stats), test.layout)
 		switch {

@@ -33,6 +33,8 @@ type Candidate struct {
 // Rank orders pods for what a signal says: the first is the one to go. Those that may
 // not come last. Pods that have ended are left out.
 //
+// A request is what the pod was allocated, whatever a resize asks for.
+//
 // Beside what the kubelet ranks by, a pod of which the summary has no figures, or
 // ones that cannot be, is no candidate: nobody knows whether its end would help.
 // And of inodes only inodes are counted: the kubelet takes the request for bytes
@@ -55,6 +57,7 @@ func Rank(by pressure.Signal, layout threshold.Layout, pods []*v1.Pod, figures F
 }
 
 func candidate(by pressure.Signal, layout threshold.Layout, pod *v1.Pod, stats *statsapi.PodStats, unlinked []Unlinked) Candidate {
+	pod = Allocated(pod)
 	c := Candidate{Pod: pod, Not: Spared(pod)}
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority

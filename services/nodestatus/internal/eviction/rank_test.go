@@ -100,12 +100,13 @@ func TestForDiskThoseGoFirstThatHaveMostOfWhatLiesOnThatFilesystem(t *testing.T)
 	}
 }
 
-func TestMoreThanAFilesystemHasCountsForNothing(t *testing.T) {
+// A pod that clones a file often enough could hide otherwise.
+func TestMoreThanAFilesystemHasCountsForAllOfIt(t *testing.T) {
 	p, s := pod("p", 0, nil), stats("p", 0, 0, 5*mi, 0, nil)
 	capacity := resource.MustParse("1Mi")
 	small := uint64(capacity.Value())
 	s.Containers[0].Rootfs.CapacityBytes = &small
-	if got := Rank(pressure.Signal{Name: "nodefs.available"}, threshold.Layout{}, []*v1.Pod{p}, figures(s), nil); got[0].Usage != 0 || got[0].Exceeds {
+	if got := Rank(pressure.Signal{Name: "nodefs.available"}, threshold.Layout{}, []*v1.Pod{p}, figures(s), nil); got[0].Usage != 1*mi || !got[0].Exceeds {
 		t.Errorf("%+v", got[0])
 	}
 }

@@ -63,21 +63,25 @@ func volume(s *statsapi.PodStats, name string) *statsapi.FsStats {
 	return nil
 }
 
-// used is how much there is, in bytes or inodes. More than the whole filesystem
-// has cannot be, and counts for nothing.
+// used is how much there is, in bytes or inodes, at most what the whole filesystem has.
+// Who has more by its directories has files that share their blocks (reflinks of XFS and
+// btrfs), which count once for each: that may not hide what it uses.
 func used(name v1.ResourceName, f *statsapi.FsStats) int64 {
 	switch {
 	case f == nil:
 		return 0
 	case name == inodes:
-		return credible(f.InodesUsed, f.Inodes)
+		return atMost(f.InodesUsed, f.Inodes)
 	}
-	return credible(f.UsedBytes, f.CapacityBytes)
+	return atMost(f.UsedBytes, f.CapacityBytes)
 }
 
-func credible(used, capacity *uint64) int64 {
-	if used == nil || capacity != nil && *capacity > 0 && *used > *capacity {
+func atMost(used, capacity *uint64) int64 {
+	switch {
+	case used == nil:
 		return 0
+	case capacity != nil && *capacity > 0:
+		return whole(min(*used, *capacity))
 	}
 	return whole(*used)
 }

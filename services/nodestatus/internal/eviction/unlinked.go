@@ -41,8 +41,8 @@ func unlinkedOf(by pressure.Signal, layout threshold.Layout, all []Unlinked) (us
 		if p.layers {
 			n += u.Layer.of(by.Name)
 		}
-		if by.Capacity > 0 && n > by.Capacity {
-			continue // It cannot be.
+		if by.Capacity > 0 {
+			n = min(n, by.Capacity) // They may share their blocks.
 		}
 		usage += whole(n)
 		if whole(n) > most {

@@ -18,7 +18,7 @@ func TestOpenFilesWithoutANameCountForTheFilesystemTheyLieOn(t *testing.T) {
 	figures := Figures{"u": {PodRef: statsapi.PodReference{UID: "u"}}}
 	all := map[types.UID][]Unlinked{"u": {
 		{Container: "a", Root: Files{Bytes: 100, Count: 2}, Layer: Files{Bytes: 30, Count: 1}, Largest: "/scratch/x"},
-		{Container: "b", Root: Files{Bytes: 1 << 50, Count: 1}, Largest: "/cannot/be"},
+		{Container: "b", Root: Files{Bytes: 1 << 50, Count: 1}, Largest: "/shares/its/blocks"},
 	}}
 	apart := threshold.Layout{ImagesApart: true}
 	for _, test := range []struct {
@@ -26,8 +26,8 @@ func TestOpenFilesWithoutANameCountForTheFilesystemTheyLieOn(t *testing.T) {
 		layout threshold.Layout
 		want   int64
 	}{
-		{"nodefs.available", threshold.Layout{}, 130},
-		{"nodefs.available", apart, 100},
+		{"nodefs.available", threshold.Layout{}, 1130},
+		{"nodefs.available", apart, 1100},
 		{"imagefs.available", apart, 30},
 		{"nodefs.inodesFree", threshold.Layout{}, 4},
 		{"memory.available", threshold.Layout{}, 0},

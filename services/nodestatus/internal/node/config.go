@@ -71,6 +71,16 @@ type Facts struct {
 	Pressure map[pressure.Kind]bool
 	// ShuttingDown is whether the machine goes down.
 	ShuttingDown bool
+	// Devices is what a kubelet has left of its device plugins; nil is not known.
+	Devices *Devices
+}
+
+// Devices is what a kubelet has left of its device plugins, which nobody serves now.
+type Devices struct {
+	// Checkpoint is whether the kubelet has left a list of them.
+	Checkpoint bool
+	// Resources are those that plugins have registered, sorted.
+	Resources []v1.ResourceName
 }
 
 // Machine describes the machine.

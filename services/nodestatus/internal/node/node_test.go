@@ -84,6 +84,39 @@ func TestCapacityAndAllocatable(t *testing.T) {
 	}
 }
 
+// What a kubelet's device plugins had is not offered, for nobody gives it out; what
+// somebody has written into the Node is, until the machine is restarted.
+func TestDevicesThatNobodyServesAreNotOffered(t *testing.T) {
+	for name, test := range map[string]struct {
+		left   *Devices
+		boot   string
+		gpu    string
+		dongle string
+	}{
+		"of a plugin that is gone":                      {&Devices{Checkpoint: true, Resources: []v1.ResourceName{"example.com/gpu"}}, "a", "0", "2"},
+		"of no plugin":                                  {&Devices{}, "a", "3", "2"},
+		"before that is known":                          {nil, "a", "3", "2"},
+		"the machine was restarted":                     {&Devices{}, "b", "0", "0"},
+		"it was restarted and is not known":             {nil, "b", "0", "0"},
+		"it was restarted and a kubelet has told which": {&Devices{Checkpoint: true, Resources: []v1.ResourceName{"example.com/gpu"}}, "b", "0", "2"},
+	} {
+		old := &v1.Node{Status: v1.NodeStatus{
+			NodeInfo: v1.NodeSystemInfo{BootID: "a"},
+			Capacity: list("example.com/gpu", "3", "example.com/dongle", "2"), Allocatable: list("example.com/gpu", "3", "example.com/dongle", "2"),
+		}}
+		n, _ := Update(Config{}, Facts{Machine: &Machine{Cores: 1, BootID: test.boot}, Devices: test.left}, old, now)
+		for what, got := range map[string]v1.ResourceList{"capacity": n.Status.Capacity, "allocatable": n.Status.Allocatable} {
+			if s := show(got, "example.com/gpu", "example.com/dongle", "cpu"); s != test.gpu+" "+test.dongle+" 1" {
+				t.Errorf("%s: %s %s; want %s %s 1", name, what, s, test.gpu, test.dongle)
+			}
+		}
+	}
+	fresh, _ := New(Config{}, Facts{Machine: &Machine{Cores: 1}, Devices: &Devices{Checkpoint: true, Resources: []v1.ResourceName{"example.com/gpu"}}}, now)
+	if gpu, named := fresh.Status.Capacity["example.com/gpu"]; !named || !gpu.IsZero() {
+		t.Errorf("a new Node has %v; want 0 of the resource named", fresh.Status.Capacity)
+	}
+}
+
 func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 	good := Runtime{Known: true, Ready: true, NetworkReady: true}
 	with := func(change func(*Runtime)) Runtime {

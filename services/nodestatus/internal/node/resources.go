@@ -35,6 +35,34 @@ func capacity(cfg Config, m *Machine, old v1.ResourceList) v1.ResourceList {
 	return out
 }
 
+// withoutDevices takes from list the devices that nobody serves: of a resource whose
+// plugin is gone the node has 0, and after a restart of the machine of all that somebody
+// else has added and no kubelet of this machine can have. That they stay named tells the
+// scheduler that they were the node's own, and not the cluster's.
+func withoutDevices(list v1.ResourceList, left *Devices, rebooted bool) {
+	none := *resource.NewQuantity(0, resource.DecimalSI)
+	if left != nil {
+		for _, name := range left.Resources {
+			list[name] = none
+		}
+	}
+	if !rebooted || left != nil && left.Checkpoint {
+		return
+	}
+	for name := range list {
+		if extended(name) {
+			list[name] = none
+		}
+	}
+}
+
+// extended says whether a resource is not Kubernetes' own.
+func extended(name v1.ResourceName) bool {
+	text := string(name)
+	return strings.Contains(text, "/") && !strings.Contains(text, v1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix)
+}
+
 // allocatable is the capacity without what is reserved; memory also without
 // huge pages. Nothing is below 0.
 func allocatable(reserved, capacity v1.ResourceList) v1.ResourceList {

@@ -127,7 +127,7 @@ func TestWhichPodsPodsyncEndsIsSaidWithEachAnswer(t *testing.T) {
 	}
 	began := time.Now().Add(-time.Minute)
 	podsync.endings = []*podsyncv1.PodEnding{
-		{Uid: "a", Reason: "Evicted", Message: "m", Since: timestamppb.New(began), Grace: durationpb.New(time.Second), Ended: true},
+		{Uid: "a", Namespace: "ns", Name: "pod", Reason: "Evicted", Message: "m", Since: timestamppb.New(began), Grace: durationpb.New(time.Second), Ended: true},
 		{Uid: "b", Since: timestamppb.New(began.Add(time.Hour))},
 	}
 	all, err := pods.Pods(t.Context())
@@ -135,7 +135,7 @@ func TestWhichPodsPodsyncEndsIsSaidWithEachAnswer(t *testing.T) {
 	if err != nil || !all.EndingsKnown || len(all.Pods) != 1 || len(all.Endings) != 2 || podsync.lists != 1 {
 		t.Fatalf("%+v, %v, sent %d times", all, err, podsync.lists)
 	}
-	if a.Since.Sub(began).Abs() > time.Second || a.Grace != time.Second || !a.Ended || a.Reason != "Evicted" || a.Message != "m" {
+	if a.Since.Sub(began).Abs() > time.Second || a.Grace != time.Second || !a.Ended || a.Reason != "Evicted" || a.Message != "m" || a.Namespace != "ns" || a.Name != "pod" {
 		t.Errorf("%+v", a)
 	}
 	if b.Grace != 30*time.Second || b.Since.After(time.Now()) {

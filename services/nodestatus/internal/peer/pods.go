@@ -74,7 +74,9 @@ func endings(all []*podsyncv1.PodEnding) map[types.UID]evict.Ending {
 		}
 		// The clock may have been set since.
 		since := time.Now().Add(-max(time.Since(e.GetSince().AsTime()), 0))
-		out[types.UID(e.GetUid())] = evict.Ending{Reason: e.GetReason(), Message: e.GetMessage(), Since: since, Grace: grace, Ended: e.GetEnded()}
+		out[types.UID(e.GetUid())] = evict.Ending{
+			Namespace: e.GetNamespace(), Name: e.GetName(), Reason: e.GetReason(), Message: e.GetMessage(), Since: since, Grace: grace, Ended: e.GetEnded(),
+		}
 	}
 	return out
 }

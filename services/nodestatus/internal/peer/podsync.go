@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/backoff"
@@ -97,7 +98,9 @@ func (p *Podsync) askRuntime(parent context.Context) (ready bool, err error) {
 			return first // The Node says so after the grace, with its next look.
 		}
 		f.Runtime = runtimeFacts(old, r, now, passed)
-		return first || !sameRuntime(old, f.Runtime)
+		had := f.Devices
+		f.Devices = devices(r)
+		return first || !sameRuntime(old, f.Runtime) || !reflect.DeepEqual(had, f.Devices)
 	})
 	if err != nil {
 		return false, fmt.Errorf("ask podsync for the runtime: %w", err)
@@ -117,6 +120,19 @@ func toldPressure(r *podsyncv1.GetRuntimeResponse, now time.Time) pressure.Told 
 		if slices.Contains(told.GetConditions(), string(kind)) {
 			out.Kinds = append(out.Kinds, kind)
 		}
+	}
+	return out
+}
+
+// devices is what podsync says of a kubelet's device plugins; nil of an older podsync.
+func devices(r *podsyncv1.GetRuntimeResponse) *node.Devices {
+	left := r.GetKubeletDevices()
+	if left == nil {
+		return nil
+	}
+	out := &node.Devices{Checkpoint: left.GetCheckpoint()}
+	for _, name := range left.GetResources() {
+		out.Resources = append(out.Resources, v1.ResourceName(name))
 	}
 	return out
 }

@@ -52,6 +52,8 @@ type Input struct {
 	// Gone are those of Active whose object is gone though they have not ended,
 	// for they were deleted by force: whoever put Pod here did not reckon with them.
 	Gone map[types.UID]bool
+	// GoneDevices are the resources of device plugins that nobody serves.
+	GoneDevices []v1.ResourceName
 	// Host is what of the machine and its runtime matters.
 	Host Host
 }

@@ -112,6 +112,16 @@ func TestCheck(t *testing.T) {
 		p.Spec.InitContainers = []v1.Container{{Name: "s", RestartPolicy: &always, Ports: []v1.ContainerPort{{HostPort: 80}}}}
 	})
 	const onlyNodes = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+	gone := []v1.ResourceName{"example.com/gpu"}
+	limited := func(p *v1.Pod) {
+		p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"example.com/gpu": resource.MustParse("1")}
+		p.Spec.Containers[0].Resources.Requests = p.Spec.Containers[0].Resources.Limits
+	}
+	claimsGPU := func(p *v1.Pod) {
+		p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{RequestMappings: []v1.ContainerExtendedResourceRequest{
+			{ContainerName: p.Spec.Containers[0].Name, ResourceName: "example.com/gpu", RequestName: "r"},
+		}}
+	}
 	const noGPU = "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu, which is unexpected"
 	for _, tc := range []struct {
 		name    string
@@ -145,6 +155,11 @@ func TestCheck(t *testing.T) {
 		{"a device whose plugin does not come back", Input{Pod: pod("p", asks("example.com/gpu", "1")), Node: node(gpus("2", "0")), Waited: time.Minute, Deadline: time.Minute}, podstate.Rejected, "UnexpectedAdmissionError", noGPU},
 		{"a device that is there", Input{Pod: pod("p", asks("example.com/gpu", "1")), Node: node(gpus("2", "2"))}, podstate.Admitted, "", ""},
 		{"a device that this node never had", Input{Pod: pod("p", asks("example.com/gpu", "1")), Node: node()}, podstate.Admitted, "", ""},
+		{"a device whose plugin nobody serves", Input{Pod: pod("p", limited), Node: node(gpus("2", "2")), GoneDevices: gone}, podstate.Rejected, "UnexpectedAdmissionError", noGPU},
+		{"a static pod's device whose plugin nobody serves", Input{Pod: pod("p", limited), Static: true, GoneDevices: gone}, podstate.Rejected, "UnexpectedAdmissionError", noGPU},
+		{"a device of a plugin that nobody serves, of which there is a claim", Input{Pod: pod("p", limited, claimsGPU), Node: node(gpus("2", "2")), GoneDevices: gone}, podstate.Admitted, "", ""},
+		{"no devices of a plugin that nobody serves", Input{Pod: pod("p", cpu("1")), Node: node(), GoneDevices: gone}, podstate.Admitted, "", ""},
+		{"a pod that has such a device and is to have other resources", Input{Pod: pod("p", limited), Node: node(gpus("0", "0")), GoneDevices: gone, Resize: true}, podstate.Admitted, "", ""},
 
 		// 4 predicates
 		{"a pod waits for the node's object", Input{Pod: pod("p")}, podstate.AdmissionPending, "InvalidNodeInfo", "this node's object has not been read from the apiserver yet; the pod waits for it"},

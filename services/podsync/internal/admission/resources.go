@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	v1 "k8s.io/api/core/v1"
@@ -42,7 +43,7 @@ func shortages(in Input, active []*v1.Pod) []shortage {
 	var out []shortage
 	for _, name := range inOrder(want) {
 		q, bounded := capacity[name]
-		if !bounded && (!complete || podutil.Extended(name)) || want[name] <= 0 {
+		if !bounded && (!complete || podutil.Extended(name)) || want[name] <= 0 || in.Resize && podutil.Extended(name) {
 			continue
 		}
 		if s := (shortage{name, want[name], used[name], value(name, q)}); s.missing() > 0 {
@@ -120,9 +121,19 @@ func value(name v1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// checkDevices lets a pod wait whose devices the node has had and does not have
-// now: after a restart their plugin may only be on its way.
+// noDevices is what the kubelet says of a resource whose device plugin is away.
+const noDevices = "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices %s, which is unexpected"
+
+// checkDevices refuses a pod whose device plugin is none that this node can have. It lets
+// one wait whose devices the node has had and does not have now: after a restart their
+// plugin may only be on its way.
 func checkDevices(in Input) (Answer, bool) {
+	if in.Resize {
+		return fine() // it has its devices, and keeps them
+	}
+	if name := goneDevice(in); name != "" {
+		return rejected(reasonUnexpected, noDevices, name)
+	}
 	if in.Node == nil {
 		return fine()
 	}
@@ -136,9 +147,33 @@ func checkDevices(in Input) (Answer, bool) {
 			continue
 		}
 		if in.late() {
-			return rejected(reasonUnexpected, "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices %s, which is unexpected", name)
+			return rejected(reasonUnexpected, noDevices, name)
 		}
 		return notYet(reasonUnexpected, "no device of %s is healthy now, of %s that this node has; the pod waits for their plugin", name, had.String())
 	}
 	return fine()
+}
+
+// goneDevice is a resource that a container asks for and that is of a device plugin which
+// nobody serves; empty: there is none.
+func goneDevice(in Input) v1.ResourceName {
+	for _, list := range [][]v1.Container{in.Pod.Spec.InitContainers, in.Pod.Spec.Containers} {
+		for i := range list {
+			for _, name := range in.GoneDevices {
+				if many, asks := list[i].Resources.Limits[name]; asks && many.Sign() > 0 && !claimed(in.Pod, list[i].Name, name) {
+					return name
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// claimed says whether a container has a resource by a claim, and so by no device plugin.
+// Source: KEP-5004.
+func claimed(pod *v1.Pod, container string, name v1.ResourceName) bool {
+	claim := pod.Status.ExtendedResourceClaimStatus
+	return claim != nil && slices.ContainsFunc(claim.RequestMappings, func(m v1.ContainerExtendedResourceRequest) bool {
+		return m.ContainerName == container && m.ResourceName == string(name)
+	})
 }

@@ -26,8 +26,10 @@ type Stop struct {
 
 // Ending is a pod that the node ends for a reason of its own.
 type Ending struct {
-	UID  types.UID
-	Stop Stop
+	UID types.UID
+	// Namespace and Name are the pod's; empty where no source has it any more.
+	Namespace, Name string
+	Stop            Stop
 	// Since is when it was told to stop, in this run.
 	Since time.Time
 	// Ended: none of its processes is left.

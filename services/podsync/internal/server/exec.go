@@ -193,8 +193,15 @@ func anyStream(o *podsyncv1.StreamOptions) error {
 	return fmt.Errorf("%w: you must specify at least 1 of stdin, stdout, stderr", rpcerr.ErrInvalid)
 }
 
+// mostPorts is how many ports one session has: the runtime makes two channels for each, and
+// a channel's number is a byte.
+const mostPorts = 128
+
 // OpenPortForward implements PodSyncService.
 func (s *Server) OpenPortForward(ctx context.Context, req *podsyncv1.OpenPortForwardRequest) (*podsyncv1.OpenPortForwardResponse, error) {
+	if n := len(req.GetPorts()); n > mostPorts {
+		return nil, fmt.Errorf("%w: %d ports are too many for one session, which has %d: ask for several", rpcerr.ErrInvalid, n, mostPorts)
+	}
 	for _, port := range req.GetPorts() {
 		if port < 1 || port > 65535 {
 			return nil, fmt.Errorf("%w: port %d is not between 1 and 65535", rpcerr.ErrInvalid, port)

@@ -155,5 +155,7 @@ func TestATerminalHasNoErrorStreamOfItsOwn(t *testing.T) {
 		}
 		_, err = r.client.OpenPortForward(t.Context(), &podsyncv1.OpenPortForwardRequest{Pod: ref, Ports: []int32{0}})
 		wantCode(t, err, codes.InvalidArgument, "port 0")
+		_, err = r.client.OpenPortForward(t.Context(), &podsyncv1.OpenPortForwardRequest{Pod: ref, Ports: slices.Repeat([]int32{80}, 129)})
+		wantCode(t, err, codes.InvalidArgument, "too many")
 	})
 }

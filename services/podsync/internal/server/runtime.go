@@ -27,6 +27,10 @@ func (s *Server) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*pod
 			resp.ToldPressure.Conditions = append(resp.ToldPressure.Conditions, string(c))
 		}
 	}
+	resp.KubeletDevices = &podsyncv1.KubeletDevices{Checkpoint: st.Devices.Checkpoint}
+	for _, name := range st.Devices.Resources {
+		resp.KubeletDevices.Resources = append(resp.KubeletDevices.Resources, string(name))
+	}
 	resp.RuntimeReady, resp.RuntimeMessage = condition(st.Status, runtimeapi.RuntimeReady)
 	resp.NetworkReady, resp.NetworkMessage = condition(st.Status, runtimeapi.NetworkReady)
 	if st.Err != nil {

@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/services/podsync/internal/host/devices"
 )
 
 func TestTheRuntimeIsDescribed(t *testing.T) {
@@ -24,6 +25,13 @@ func TestTheRuntimeIsDescribed(t *testing.T) {
 		}
 		resp, err := r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{})
 		if err != nil || !resp.GetRuntimeReady() || resp.GetNetworkReady() || resp.GetNetworkMessage() != "reason:NetworkPluginNotReady message:cni" {
+			t.Fatalf("response %v, error %v", resp, err)
+		}
+		if left := resp.GetKubeletDevices(); left == nil || left.GetCheckpoint() || len(left.GetResources()) > 0 {
+			t.Errorf("devices of no kubelet: %v", left)
+		}
+		r.state.Devices = devices.Known{Checkpoint: true, Resources: []v1.ResourceName{"example.com/gpu"}}
+		if resp, err = r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{}); err != nil || !resp.GetKubeletDevices().GetCheckpoint() || !slices.Equal(resp.GetKubeletDevices().GetResources(), []string{"example.com/gpu"}) {
 			t.Fatalf("response %v, error %v", resp, err)
 		}
 		// nodestatus knows by "reason:" that this is the runtime's own word.

@@ -19,6 +19,7 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/turn"
 	"github.com/polylet/polylet/internal/watch"
+	"github.com/polylet/polylet/services/podsync/internal/host/devices"
 	"github.com/polylet/polylet/services/podsync/internal/report/explain"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
@@ -64,6 +65,8 @@ type RuntimeState struct {
 	// zero: nobody has said anything.
 	Pressure     []v1.NodeConditionType
 	PressureSaid time.Time
+	// Devices is what a kubelet has left of its device plugins.
+	Devices devices.Known
 }
 
 // LogReader reads a container's log.

@@ -104,13 +104,30 @@ func validStop(req *podsyncv1.StopPodRequest) error {
 func (s *Server) endings() []*podsyncv1.PodEnding {
 	var out []*podsyncv1.PodEnding
 	for _, e := range s.deps.Stops.Endings() {
-		p := &podsyncv1.PodEnding{Uid: string(e.UID), Reason: e.Stop.Reason, Message: e.Stop.Message, Since: timestamppb.New(e.Since), Ended: e.Ended}
+		if e.Name == "" {
+			e.Namespace, e.Name = s.nameInRuntime(e.UID)
+		}
+		p := &podsyncv1.PodEnding{
+			Uid: string(e.UID), Namespace: e.Namespace, Name: e.Name, Reason: e.Stop.Reason, Message: e.Stop.Message,
+			Since: timestamppb.New(e.Since), Ended: e.Ended,
+		}
 		if g := e.Stop.GraceSeconds; g != nil {
 			p.Grace = durationpb.New(time.Duration(*g) * time.Second)
 		}
 		out = append(out, p)
 	}
 	return out
+}
+
+// nameInRuntime is how the runtime calls a pod that no source has any more; empty when
+// nothing of it runs.
+func (s *Server) nameInRuntime(uid types.UID) (namespace, name string) {
+	for _, running := range s.deps.Table.RunningPods() {
+		if running.UID == uid {
+			return running.Namespace, running.Name
+		}
+	}
+	return "", ""
 }
 
 // stopOf is a request in the words of those who stop pods.

@@ -110,18 +110,24 @@ func TestWhichPodsTheNodeEndsIsToldBesideThePods(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		two, since := int64(2), time.Now().Add(-time.Minute)
 		r.act.endings = []podstate.Ending{
-			{UID: "u", Stop: podstate.Stop{Reason: "Evicted", Message: "low", GraceSeconds: &two}, Since: since, Ended: true}, {UID: "v"},
+			{UID: "u", Namespace: "ns", Name: "pod", Stop: podstate.Stop{Reason: "Evicted", Message: "low", GraceSeconds: &two}, Since: since, Ended: true}, {UID: "v"},
 		}
 		resp, err := r.client.ListDesiredPods(t.Context(), &podsyncv1.ListDesiredPodsRequest{})
 		if err != nil || !resp.GetEndingsKnown() || len(resp.GetEndings()) != 2 {
 			t.Fatalf("%v, %v", resp, err)
 		}
 		u, v := resp.GetEndings()[0], resp.GetEndings()[1]
-		if u.GetUid() != "u" || u.GetReason() != "Evicted" || u.GetMessage() != "low" || u.GetGrace().AsDuration() != 2*time.Second || !u.GetSince().AsTime().Equal(since) || !u.GetEnded() {
+		if u.GetUid() != "u" || u.GetReason() != "Evicted" || u.GetMessage() != "low" || u.GetGrace().AsDuration() != 2*time.Second || !u.GetSince().AsTime().Equal(since) || !u.GetEnded() || u.GetNamespace() != "ns" || u.GetName() != "pod" {
 			t.Errorf("%v", u)
 		}
 		if v.GetGrace() != nil || v.GetEnded() {
 			t.Errorf("with the pod's own grace period: %v", v)
+		}
+		r.table.SetPod("orphan", []podstate.SandboxRow{{ID: "s", UID: "orphan", Namespace: "ns", Name: "dropped", Ready: true}}, nil)
+		r.act.endings = []podstate.Ending{{UID: "orphan"}}
+		if resp, err := r.client.ListDesiredPods(t.Context(), &podsyncv1.ListDesiredPodsRequest{}); err != nil || len(resp.GetEndings()) != 1 ||
+			resp.GetEndings()[0].GetNamespace() != "ns" || resp.GetEndings()[0].GetName() != "dropped" {
+			t.Errorf("one that only the runtime knows: %v, %v", resp, err)
 		}
 		r.act.endings = nil
 		again, err := r.client.ListDesiredPods(t.Context(), &podsyncv1.ListDesiredPodsRequest{KnownEpoch: resp.GetEpoch(), KnownRevision: resp.GetRevision()})

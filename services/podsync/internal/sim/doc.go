@@ -31,7 +31,8 @@
 // bound to volumes that are made, at any time. Some have two CSI drivers and pods with
 // volumes of these, their own and shared ones, which are staged and attached or not; what
 // attaches them, and what writes into the Node which are in use, takes its time. Some of
-// their volumes become larger, and some are devices. In some the node evicts pods, with
+// their volumes become larger, and some are devices. In some, other images come under the
+// name that pods run, of which some ask for the newest. In some the node evicts pods, with
 // grace periods of all lengths, once or again with less, while podsync dies before or
 // after its answer, and has room made.
 //
@@ -58,7 +59,8 @@
 // At each step (judge*_test.go, status_test.go, mount_test.go): one live container
 // per name and one standing sandbox per pod at most; no start before the init
 // containers and sidecars before it have come so far, after the pod's end has
-// begun, against a restart policy, or before a back-off is over; no end without a
+// begun, against a restart policy, before a back-off is over, or, where the policy is to
+// ask each time, of an image from before it was due; no end without a
 // reason, without being asked first, or before its grace period is over; no stop
 // that gets longer; phases, restart counts, start times, observed generations and the address of a pod that
 // has ended only move one way; an ended phase stands only when nothing runs; an

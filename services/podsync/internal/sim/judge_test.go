@@ -35,6 +35,9 @@ type judge struct {
 	disks    account
 	// hooking are the containers that run and whose postStart hook is not over, by id.
 	hooking map[string]bool
+	// images are what the registry has had under the name that pods run, oldest first;
+	// none while nobody has pushed one.
+	images []registered
 	// away: podsync has died and does not run again yet.
 	away bool
 	// asks are podsync's calls for an end, by pod UID, in order.

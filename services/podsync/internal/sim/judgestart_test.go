@@ -46,6 +46,7 @@ func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
 			if c.ID == tr.ID {
 				made, round = madeOf(c), roundOf(c)
 				j.entitled(tr, f, c.Config.GetImage().GetUserSpecifiedImage())
+				j.newest(tr, f, c)
 			}
 		}
 		j.started(tr, f, r, made, round)

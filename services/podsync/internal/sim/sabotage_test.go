@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
@@ -55,6 +56,17 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 				return do()
 			}},
 			"before its grace period ended",
+		},
+		{
+			"an image of before the container was due",
+			sabotage{
+				scenario: with(changed(only(longInit, 0), func(s *subject) {
+					asksEachTime(s)
+					s.scripts["i0"] = fakecri.Sequence(fakecri.Run{For: 25 * time.Second})
+				}), 4*time.Second, "another image is pushed", func(w *world) { w.push("other") }),
+				cri: ofTheFirst(),
+			},
+			"runs an image that the registry has not had since",
 		},
 		{
 			"a kill without a signal before",

@@ -129,6 +129,20 @@ func goneAfter(then func(w *world)) func(*world, string, any, any, func() error)
 	}
 }
 
+// ofTheFirst makes all containers from the image of the first.
+func ofTheFirst() func(*world, string, any, any, func() error) error {
+	first := ""
+	return func(_ *world, _ string, req, _ any, do func() error) error {
+		if create, ok := req.(*runtimeapi.CreateContainerRequest); ok {
+			if first == "" {
+				first = create.GetConfig().GetImage().GetImage()
+			}
+			create.Config.Image.Image = first
+		}
+		return do()
+	}
+}
+
 // forgetProbes removes what podsync keeps of probes.
 func forgetProbes(w *world) {
 	w.must(os.Remove(filepath.Join(w.dir, "root", "polylet", "probe-results.json")))

@@ -82,6 +82,7 @@ func newScenario(seed int64) *scenario {
 	s.devices(seed)
 	s.growths(seed)
 	s.damages(seed)
+	s.pushes(seed)
 	slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return s
 }

@@ -80,7 +80,7 @@ func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 	w.rt = fakecri.New(fakecri.Config{
 		Seed: seed, NoEvents: w.scenario.noEvents, Script: w.script, Latency: latency(), OnTransition: w.judge.transition,
 		Teardown: w.teardown,
-		Registry: map[string]fakecri.RemoteImage{goodImage: {PullDelay: 700 * time.Millisecond}, newImage: {PullDelay: 300 * time.Millisecond}, privateImage: {PullDelay: 500 * time.Millisecond, Password: rightPassword}},
+		Registry: map[string]fakecri.RemoteImage{goodImage: {PullDelay: pulledIn}, newImage: {PullDelay: 300 * time.Millisecond}, privateImage: {PullDelay: 500 * time.Millisecond, Password: rightPassword}},
 		Faults: func(ctx context.Context, method string, req any) fakecri.Fault {
 			if !w.noisy.Load() {
 				return fakecri.Fault{}

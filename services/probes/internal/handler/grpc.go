@@ -26,7 +26,7 @@ func (h *Handlers) grpc(ctx context.Context, t probe.Target, a probe.GRPC) probe
 	defer cancel()
 	// The connection is made before gRPC comes in, so that a port on which
 	// nobody listens is told from a server that does not answer.
-	conn, err := dial(t.Timeout)(ctx, "tcp", addr)
+	conn, err := receiving(dial(t.Timeout), mostOfGRPC)(ctx, "tcp", addr)
 	if err != nil {
 		return h.unconnected(err, fmt.Sprintf("timeout: failed to connect service %q within %v: %v", addr, t.Timeout, err))
 	}

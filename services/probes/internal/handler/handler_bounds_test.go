@@ -324,7 +324,11 @@ func TestAServerThatAsksAndNeverReadsKeepsNoConnection(t *testing.T) {
 			return err
 		}()
 	}()
-	got := run(t, probe.HTTPGet{Scheme: "HTTPS", Port: portOf(t, l.Addr().String()), Path: "/"}, timeout(3*time.Second))
+	handlers := New(Config{}, nil)
+	handlers.transport = newTransport(1 << 30) // it is not over for what has come: see TestAServerThatAsksWithoutEndIsSoonDoneWith
+	got := handlers.Run(t.Context(), probe.Target{
+		PodIP: "127.0.0.1", Timeout: 3 * time.Second, Handler: probe.HTTPGet{Scheme: "HTTPS", Port: portOf(t, l.Addr().String()), Path: "/"},
+	})
 	close(over)
 	if got.Verdict != probe.Failed || !strings.Contains(got.Message, "Client.Timeout exceeded") {
 		t.Errorf("%+v", got)

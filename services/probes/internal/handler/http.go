@@ -24,11 +24,12 @@ func newTransport(header int64) *http.Transport {
 	// Probes ask whether the application answers, not who it is; containers serve
 	// certificates for names that the node does not know.
 	anybody := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}
+	raw := dialctx.Closing(receiving(dial(0), header+mostBeside))
 	return &http.Transport{
 		// No proxy: a probe is between the node and its pod.
 		Proxy:                  nil,
-		DialContext:            dialctx.Ending(dialctx.Closing(dial(0))),
-		DialTLSContext:         dialctx.Ending(tlsbound.Dial(dialctx.Closing(dial(0)), anybody)),
+		DialContext:            dialctx.Ending(raw),
+		DialTLSContext:         dialctx.Ending(tlsbound.Dial(raw, anybody)),
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: header,

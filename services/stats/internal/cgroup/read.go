@@ -12,7 +12,7 @@ import (
 // Part is a set of what to read.
 type Part uint
 
-// Parts of a reading. CPU and memory are always read.
+// Parts of a reading. Memory is always read, and CPU unless it is left out.
 const (
 	// Throttling is CFS periods and bursts, and user and system time.
 	Throttling Part = 1 << iota
@@ -24,6 +24,9 @@ const (
 	Pressure
 	// Processes is the number of processes and threads.
 	Processes
+	// WithoutCPU reads memory alone, for who does so every second: for a file about CPU the
+	// kernel adds up what all cgroups below have used.
+	WithoutCPU
 )
 
 // All is everything.

@@ -7,9 +7,10 @@ import (
 )
 
 func (h *Hierarchy) readV1(name string, parts Part, s *model.ContainerStats) bool {
-	cpuacct := h.Dir("cpuacct", name)
-	usage, ok := readUint(cpuacct, "cpuacct.usage")
-	s.Cpu.Usage.Total = usage
+	cpuacct, ok := h.Dir("cpuacct", name), false
+	if parts&WithoutCPU == 0 {
+		s.Cpu.Usage.Total, ok = readUint(cpuacct, "cpuacct.usage")
+	}
 	memory := h.Dir("memory", name)
 	if h.readMemoryV1(memory, s.Memory) {
 		ok = true

@@ -10,8 +10,10 @@ import (
 const unlimited = math.MaxUint64
 
 func (h *Hierarchy) readV2(name string, parts Part, s *model.ContainerStats) bool {
-	dir := h.Dir("", name)
-	ok := readPairs(dir, "cpu.stat", func(key []byte, value uint64) { setCPUV2(s.Cpu, key, value) })
+	dir, ok := h.Dir("", name), false
+	if parts&WithoutCPU == 0 {
+		ok = readPairs(dir, "cpu.stat", func(key []byte, value uint64) { setCPUV2(s.Cpu, key, value) })
+	}
 	if h.readMemoryV2(dir, name, s.Memory) {
 		ok = true
 	}

@@ -69,10 +69,17 @@ type Deps struct {
 type Collector struct {
 	cfg  Config
 	deps Deps
+	// statfs is disk.Statfs but in tests.
+	statfs func(path string) (disk.Filesystem, error)
+	// root and runtime are the filesystems for the signals.
+	root    answers[rootDisk]
+	runtime answers[runtimeDisks]
 }
 
 // New returns a Collector; it starts nothing.
-func New(cfg Config, deps Deps) *Collector { return &Collector{cfg: cfg, deps: deps} }
+func New(cfg Config, deps Deps) *Collector {
+	return &Collector{cfg: cfg, deps: deps, statfs: disk.Statfs}
+}
 
 func (c *Collector) podsCgroup() string { return cmp.Or(c.deps.Names.PodsCgroup(), c.cfg.PodsCgroup) }
 
@@ -117,7 +124,7 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 	// A runtime that does not answer, as when its disk is full, takes nobody else's time.
 	var usage disk.RuntimeUsage
 	var asking sync.WaitGroup
-	asking.Go(func() { usage = c.runtime(waitCtx, asked.Renew || asked.RenewLayers) })
+	asking.Go(func() { usage = c.usage(waitCtx, asked.Renew || asked.RenewLayers) })
 	out := &summary.Disk{Own: map[string][]string{}}
 	dirs := directories(pods)
 	for _, pod := range pods {
@@ -130,29 +137,26 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
 	asking.Wait()
 	out.Layers = usage.Layers
-	return out, c.filesystems(out, usage)
+	return out, c.filesystems(ctx, out, usage)
 }
 
 // filesystems measures what is left, after all that is waited for: who acts upon it wants
 // to know how it stands then.
-func (c *Collector) filesystems(out *summary.Disk, usage disk.RuntimeUsage) (err error) {
+func (c *Collector) filesystems(ctx context.Context, out *summary.Disk, usage disk.RuntimeUsage) (err error) {
 	out.Time = time.Now()
-	if out.Root, err = disk.Statfs(c.cfg.RootDir); err != nil {
+	if out.Root, err = c.Root(ctx); err != nil {
 		return err
 	}
 	if out.Numbers, err = c.deps.Proc.Numbers(); err != nil {
 		return err
 	}
-	out.Image = runtimeFilesystem(usage.Images)
-	out.Container = runtimeFilesystem(usage.Containers)
-	if out.Container == nil {
-		out.Container = out.Image
-	}
+	disks := c.runtimeDisks(ctx, usage)
+	out.Image, out.Container = disks.images, disks.containers
 	return nil
 }
 
-// runtime is the runtime's account.
-func (c *Collector) runtime(ctx context.Context, renew bool) disk.RuntimeUsage {
+// usage is the runtime's account.
+func (c *Collector) usage(ctx context.Context, renew bool) disk.RuntimeUsage {
 	if renew {
 		return c.deps.Runtime.Renew(ctx)
 	}
@@ -178,9 +182,9 @@ func (c *Collector) own(pod inventory.PresentPod) []disk.Directory {
 }
 
 // runtimeFilesystem measures the first filesystem that the runtime names.
-func runtimeFilesystem(usages []disk.Usage) *summary.RuntimeFilesystem {
+func (c *Collector) runtimeFilesystem(usages []disk.Usage) *summary.RuntimeFilesystem {
 	for _, u := range usages {
-		if f, err := disk.Statfs(u.Mountpoint); err == nil {
+		if f, err := c.statfs(u.Mountpoint); err == nil {
 			return &summary.RuntimeFilesystem{Filesystem: f, Usage: u}
 		}
 	}

@@ -2,42 +2,113 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/signal"
+	"github.com/polylet/polylet/services/stats/internal/summary"
 )
 
-// Signals measures the eviction signals.
+// rootDisk is the filesystem of the root directory.
+type rootDisk struct {
+	filesystem disk.Filesystem
+	err        error
+}
+
+// runtimeDisks are the filesystems of images and of containers' layers, nil where there
+// is none, and whether they are others than that of the root directory and of images.
+type runtimeDisks struct {
+	images, containers           *summary.RuntimeFilesystem
+	imagesApart, containersApart bool
+}
+
+// Signals measures the eviction signals. Those of a filesystem that does not answer are
+// left out: memory does not wait for it.
 func (c *Collector) Signals(ctx context.Context) (signal.Frame, error) {
 	facts, err := c.memory()
 	if err != nil {
 		return signal.Frame{}, err
 	}
-	root, err := disk.Statfs(c.cfg.RootDir)
-	if err != nil {
+	root, err := c.Root(ctx)
+	switch {
+	case err == nil:
+		facts.Root = &root
+	case !errors.Is(err, errSilent):
 		return signal.Frame{}, err
 	}
-	facts.Root = &root
 	if numbers, err := c.deps.Proc.Numbers(); err == nil {
 		facts.Processes = &numbers
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	usage := c.deps.Runtime.Get(waitCtx, mountsFresh)
-	var out signal.Frame
-	images, containers := runtimeFilesystem(usage.Images), runtimeFilesystem(usage.Containers)
-	if images != nil {
-		facts.Image, facts.Container = &images.Filesystem, &images.Filesystem
-		out.ImagesApart = disk.Apart(c.cfg.RootDir, images.Usage.Mountpoint)
+	disks := c.runtimeDisks(ctx, usage)
+	if disks.images != nil {
+		facts.Image = &disks.images.Filesystem
 	}
-	if containers != nil {
-		facts.Container = &containers.Filesystem
-		out.ContainersApart = images != nil && disk.Apart(images.Usage.Mountpoint, containers.Usage.Mountpoint)
+	if disks.containers != nil {
+		facts.Container = &disks.containers.Filesystem
 	}
-	out.Signals = signal.Compute(facts)
-	return out, nil
+	return signal.Frame{Signals: signal.Compute(facts), ImagesApart: disks.imagesApart, ContainersApart: disks.containersApart}, nil
+}
+
+// errSilent says that a filesystem does not answer.
+var errSilent = errors.New("it does not answer; look at the mount")
+
+// Root measures the filesystem of the root directory, and waits for it for diskTime.
+func (c *Collector) Root(ctx context.Context) (disk.Filesystem, error) {
+	root, answered := c.root.get(ctx, c.cfg.RootDir, func() rootDisk {
+		f, err := c.statfs(c.cfg.RootDir)
+		return rootDisk{f, err}
+	})
+	if !answered {
+		return disk.Filesystem{}, fmt.Errorf("measure the filesystem of %s: %w", c.cfg.RootDir, errSilent)
+	}
+	return root.filesystem, root.err
+}
+
+// runtimeDisks measures the runtime's filesystems, and waits for them for diskTime: of
+// those that do not answer it is known where they were.
+func (c *Collector) runtimeDisks(ctx context.Context, usage disk.RuntimeUsage) runtimeDisks {
+	first := ""
+	if len(usage.Images) > 0 {
+		first = usage.Images[0].Mountpoint
+	}
+	out, answered := c.runtime.get(ctx, first, func() (out runtimeDisks) {
+		out.images, out.containers = c.runtimeFilesystem(usage.Images), c.runtimeFilesystem(usage.Containers)
+		if out.images != nil {
+			out.imagesApart = disk.Apart(c.cfg.RootDir, out.images.Usage.Mountpoint)
+		}
+		if out.images != nil && out.containers != nil {
+			out.containersApart = disk.Apart(out.images.Usage.Mountpoint, out.containers.Usage.Mountpoint)
+		}
+		if out.containers == nil {
+			out.containers = out.images
+		}
+		return out
+	})
+	if !answered {
+		out.images, out.containers = nil, nil
+	}
+	out.images, out.containers = saying(out.images, usage.Images), saying(out.containers, append(slices.Clone(usage.Containers), usage.Images...))
+	return out
+}
+
+// saying is a filesystem with the newest that the runtime says of it: what was asked
+// beside this may be older.
+func saying(f *summary.RuntimeFilesystem, all []disk.Usage) *summary.RuntimeFilesystem {
+	if f == nil {
+		return nil
+	}
+	for _, u := range all {
+		if u.Mountpoint == f.Usage.Mountpoint {
+			return &summary.RuntimeFilesystem{Filesystem: f.Filesystem, Usage: u}
+		}
+	}
+	return f
 }
 
 // MemorySignals measures those of memory only: one or two small files.

@@ -168,6 +168,9 @@ func (l *level) name(ctx context.Context, w *walk) (string, error) {
 
 // read reads the next entries, none after the last.
 func (l *level) read(ctx context.Context, w *walk) error {
+	if w.soFar != nil {
+		w.soFar(w.tree)
+	}
 	if last := len(w.spare) - 1; l.buffer == nil && last >= 0 {
 		l.buffer, w.spare = w.spare[last], w.spare[:last]
 	} else if l.buffer == nil {

@@ -66,7 +66,7 @@ func TestWhatLiesDeepIsCountedWithFewOpenFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := open(t)
-		got, err := Walk(t.Context(), top)
+		got, err := Walk(t.Context(), top, nil)
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestAWalkGoesOnAtTheTopWhenADirectoryWasMoved(t *testing.T) {
 func TestADeepWalkEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Walk(ctx, nest(t, 10, "d")); err == nil {
+	if _, err := Walk(ctx, nest(t, 10, "d"), nil); err == nil {
 		t.Error("it goes on")
 	}
 }

@@ -34,8 +34,9 @@ type Measured struct {
 	Time time.Time
 }
 
-// Measure measures a directory now.
-func Measure(ctx context.Context, d Directory) (Measured, error) {
+// Measure measures a directory now. soFar is told meanwhile what was counted; with an
+// error, that is returned.
+func Measure(ctx context.Context, d Directory, soFar func(Measured)) (Measured, error) {
 	filesystem, err := Statfs(d.Path)
 	if err != nil {
 		return Measured{}, err
@@ -48,7 +49,9 @@ func Measure(ctx context.Context, d Directory) (Measured, error) {
 	if d.Flat {
 		out.Tree, err = Files(d.Path)
 	} else {
-		out.Tree, err = Walk(ctx, d.Path)
+		out.Tree, err = Walk(ctx, d.Path, func(t Tree) {
+			soFar(Measured{Tree: t, Filesystem: out.Filesystem, Time: out.Time})
+		})
 	}
 	return out, err
 }
@@ -57,9 +60,10 @@ func Measure(ctx context.Context, d Directory) (Measured, error) {
 type TreesConfig struct {
 	// Period is how old a measurement may be before it is renewed, when asked for.
 	Period time.Duration
-	// Deadline bounds one walk; a longer one keeps the last figure. Of one that
-	// hangs in the kernel (a dead network mount) nothing more is asked until
-	// it comes back, and the others go on.
+	// Deadline bounds one walk; of a longer one what was counted until then is the
+	// figure, or the last one where that is more. Of one that hangs in the kernel (a
+	// dead network mount) nothing more is asked until it comes back, and the others go
+	// on.
 	Deadline time.Duration
 	// Forget is how long a tree that nobody asks for is kept.
 	Forget time.Duration
@@ -69,11 +73,12 @@ type TreesConfig struct {
 
 // Trees measures directories in the background, one at a time, and only those
 // that somebody asks for. Who makes pods decides how long theirs take, and how many
-// there are: the next one is of the namespace whose have taken the least time. Safe
-// for concurrent use.
+// there are: the next one is of the namespace whose have taken the least time; and of one
+// that takes too long what was counted so far is known, so that nobody hides what he has
+// behind a million of small files. Safe for concurrent use.
 type Trees struct {
 	cfg        TreesConfig
-	measureOne func(context.Context, Directory) (Measured, error)
+	measureOne func(context.Context, Directory, func(soFar Measured)) (Measured, error)
 	wake       wake.Signal
 
 	mu      sync.Mutex
@@ -90,8 +95,10 @@ type Trees struct {
 
 // tree is one entry.
 type tree struct {
-	last   Measured
-	valid  bool
+	last  Measured
+	valid bool
+	// soFar is what the measurement under way has counted.
+	soFar  Measured
 	queued bool
 	next   time.Time
 	asked  time.Time
@@ -132,8 +139,10 @@ func (t *Trees) have(dirs []Directory) map[string]Measured {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, dir := range dirs {
-		if e := t.entries[dir.Path]; e != nil && e.valid {
-			out[dir.Path] = e.last
+		if e := t.entries[dir.Path]; e != nil {
+			if m, known := e.most(); known {
+				out[dir.Path] = m
+			}
 		}
 	}
 	return out
@@ -286,7 +295,7 @@ func (t *Trees) measure(ctx context.Context, dir Directory) {
 		defer cancel()
 		defer close(done)
 		start := time.Now()
-		result, err := t.measureOne(measureCtx, dir)
+		result, err := t.measureOne(measureCtx, dir, func(soFar Measured) { t.count(dir, soFar) })
 		if t.cfg.Measured != nil {
 			t.cfg.Measured(dir, time.Since(start))
 		}
@@ -304,6 +313,27 @@ func (t *Trees) measure(ctx context.Context, dir Directory) {
 	}
 }
 
+// count takes in what was counted of a directory so far.
+func (t *Trees) count(dir Directory, soFar Measured) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.entries[dir.Path]; e != nil {
+		e.soFar = soFar
+	}
+}
+
+// most is the last measurement, or what the one under way has counted where that is more.
+func (e *tree) most() (m Measured, known bool) {
+	m, known = e.last, e.valid
+	if e.soFar.Tree == (Tree{}) || known && e.soFar.Bytes <= m.Bytes && e.soFar.Inodes <= m.Inodes {
+		return m, known
+	}
+	bytes, inodes := max(m.Bytes, e.soFar.Bytes), max(m.Inodes, e.soFar.Inodes)
+	m = e.soFar
+	m.Bytes, m.Inodes = bytes, inodes
+	return m, true
+}
+
 func (t *Trees) finish(dir Directory, result Measured, began time.Time, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -311,14 +341,17 @@ func (t *Trees) finish(dir Directory, result Measured, began time.Time, err erro
 	if e == nil {
 		return
 	}
-	e.queued, e.began = false, began
+	e.queued, e.began, e.soFar = false, began, result
 	close(t.finished)
 	t.finished = make(chan struct{})
 	// A tree that takes long is measured less often: at most a tenth of the time.
 	e.next = time.Now().Add(max(t.cfg.Period, 10*time.Since(began)))
 	if err == nil {
 		e.last, e.valid = result, true
+	} else {
+		e.last, e.valid = e.most()
 	}
+	e.soFar = Measured{}
 	if !e.tried {
 		e.tried = true
 		close(e.first)

@@ -18,7 +18,7 @@ func TestDirectoriesAreMeasuredOnlyWhenAskedForAndNotMoreOftenThanThePeriod(t *t
 	synctest.Test(t, func(t *testing.T) {
 		trees := NewTrees(config())
 		calls := 0
-		trees.measureOne = func(context.Context, Directory) (Measured, error) {
+		trees.measureOne = func(context.Context, Directory, func(Measured)) (Measured, error) {
 			calls++
 			return Measured{Tree: Tree{Bytes: uint64(calls)}}, nil
 		}
@@ -47,7 +47,7 @@ func TestAHungDirectoryHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		trees := NewTrees(config())
 		hang := make(chan struct{})
-		trees.measureOne = func(_ context.Context, d Directory) (Measured, error) {
+		trees.measureOne = func(_ context.Context, d Directory, _ func(Measured)) (Measured, error) {
 			if d.Path == "/dead" {
 				<-hang
 			}
@@ -75,7 +75,7 @@ func TestOneNamespaceWhoseTreesTakeLongHoldsUpNoOther(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var walked atomic.Int32
-		trees.measureOne = func(ctx context.Context, d Directory) (Measured, error) {
+		trees.measureOne = func(ctx context.Context, d Directory, _ func(Measured)) (Measured, error) {
 			if d.Namespace == "theirs" {
 				walked.Add(1)
 				<-ctx.Done()
@@ -119,7 +119,7 @@ func TestTreesThatAreRenewedAreMeasuredAgainBeforeTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		size := uint64(1)
 		trees := NewTrees(TreesConfig{Period: time.Hour, Deadline: time.Minute, Forget: time.Hour})
-		trees.measureOne = func(_ context.Context, d Directory) (Measured, error) {
+		trees.measureOne = func(_ context.Context, d Directory, _ func(Measured)) (Measured, error) {
 			now, bytes := time.Now(), size
 			time.Sleep(time.Second)
 			if d.Path == "broken" {

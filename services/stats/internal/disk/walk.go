@@ -39,11 +39,14 @@ type walk struct {
 	parts float64
 	// spare are what entries were read into, and are not in use.
 	spare [][]byte
+	// soFar is told what was counted, again and again; nil is not.
+	soFar func(Tree)
 }
 
 // Walk measures a tree. It stays on the filesystem of dir and follows no link.
-// What vanishes meanwhile is not counted.
-func Walk(ctx context.Context, dir string) (Tree, error) {
+// What vanishes meanwhile is not counted. soFar, which may be nil, is told meanwhile what
+// was counted; with an error, that is returned.
+func Walk(ctx context.Context, dir string, soFar func(Tree)) (Tree, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return Tree{}, fmt.Errorf("measure %s: %w", dir, err)
@@ -53,7 +56,7 @@ func Walk(ctx context.Context, dir string) (Tree, error) {
 		_ = unix.Close(fd)
 		return Tree{}, fmt.Errorf("measure %s: %w", dir, err)
 	}
-	w := walk{device: st.Dev, linked: map[inode]struct{}{}}
+	w := walk{device: st.Dev, linked: map[inode]struct{}{}, soFar: soFar}
 	w.count(&st)
 	if err := w.below(ctx, fd, &st); err != nil {
 		return w.tree, fmt.Errorf("measure %s: %w", dir, err)

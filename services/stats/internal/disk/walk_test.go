@@ -22,7 +22,7 @@ func TestAWalkCountsHardLinksOnceAndFollowsNoLink(t *testing.T) {
 	if err := errors.Join(os.Link(filepath.Join(dir, "a", "one"), filepath.Join(dir, "two")), os.Symlink(outside, filepath.Join(dir, "link"))); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Walk(t.Context(), dir)
+	got, err := Walk(t.Context(), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestAWalkCountsHardLinksOnceAndFollowsNoLink(t *testing.T) {
 func TestAWalkEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Walk(ctx, t.TempDir()); !errors.Is(err, context.Canceled) {
+	if _, err := Walk(ctx, t.TempDir(), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v; want context.Canceled", err)
 	}
 }

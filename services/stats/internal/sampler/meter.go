@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -237,7 +238,10 @@ type Memory struct {
 
 // Memory measures one cgroup now.
 func (m *Meter) Memory(name string) (Memory, error) {
-	stats, err := m.deps.Cgroups.Read(name, 0)
+	stats, err := m.deps.Cgroups.Read(name, cgroup.WithoutCPU)
+	if errors.Is(err, cgroup.ErrGone) { // it is there all the same where nothing counts memory
+		stats, err = m.deps.Cgroups.Read(name, 0)
+	}
 	if err != nil {
 		return Memory{}, err
 	}

@@ -10,7 +10,6 @@ import (
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/stats/internal/collector"
-	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
 	"github.com/polylet/polylet/services/stats/internal/kernellog"
 	"github.com/polylet/polylet/services/stats/internal/machine"
@@ -23,8 +22,6 @@ type Deps struct {
 	Collector *collector.Collector
 	Machine   *machine.Machine
 	Proc      process.Proc
-	// RootDir is the directory whose filesystem the machine document counts.
-	RootDir string
 	// Kernel has the processes that were killed for lack of memory, Names whose they were.
 	Kernel *kernellog.Log
 	Names  *inventory.Table
@@ -55,7 +52,7 @@ func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (
 }
 
 // GetMachine implements StatsService.
-func (s *Server) GetMachine(context.Context, *statsv1.GetMachineRequest) (*statsv1.GetMachineResponse, error) {
+func (s *Server) GetMachine(ctx context.Context, _ *statsv1.GetMachineRequest) (*statsv1.GetMachineResponse, error) {
 	info, err := s.Machine.Info()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", rpcerr.ErrUnavailable, err)
@@ -72,7 +69,7 @@ func (s *Server) GetMachine(context.Context, *statsv1.GetMachineRequest) (*stats
 	for _, h := range info.HugePages {
 		out.HugePages = append(out.HugePages, &statsv1.HugePages{PageSizeBytes: h.PageSize << 10, Count: h.NumPages})
 	}
-	root, err := disk.Statfs(s.RootDir)
+	root, err := s.Collector.Root(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", rpcerr.ErrUnavailable, err)
 	}

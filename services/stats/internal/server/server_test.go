@@ -61,7 +61,7 @@ func newServerOf(t *testing.T, used *memory, proc process.Proc, dirs collector.C
 	t.Helper()
 	names, description, dir := &inventory.Table{}, machine.New(time.Hour), t.TempDir()
 	return New(Deps{
-		Machine: description, Proc: proc, RootDir: dir, Epoch: 7,
+		Machine: description, Proc: proc, Epoch: 7,
 		Collector: collector.New(collector.Config{RootDir: dir, PodsCgroup: "/kubepods"}, collector.Deps{
 			Meter: sampler.New(sampler.Roots{Pods: "/kubepods"}, sampler.Deps{Cgroups: used, Names: names, Proc: proc, Machine: description}),
 			Names: names, Machine: description, Proc: proc, Cgroups: dirs,

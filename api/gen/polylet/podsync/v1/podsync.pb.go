@@ -435,7 +435,12 @@ type PodEnding struct {
 	// How long it may take; unset is the pod's own grace period.
 	Grace *durationpb.Duration `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
 	// None of its processes is left.
-	Ended         bool `protobuf:"varint,6,opt,name=ended,proto3" json:"ended,omitempty"`
+	Ended bool `protobuf:"varint,6,opt,name=ended,proto3" json:"ended,omitempty"`
+	// The pod's namespace and name: its source may not have it any more, and no pod of this
+	// answer be it. Empty of an older podsync.
+	Namespace string `protobuf:"bytes,7,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The pod's name.
+	Name          string `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -510,6 +515,20 @@ func (x *PodEnding) GetEnded() bool {
 		return x.Ended
 	}
 	return false
+}
+
+func (x *PodEnding) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PodEnding) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 // Request of ListRuntimePods.
@@ -1958,9 +1977,11 @@ type GetRuntimeResponse struct {
 	SourcesReadyTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=sources_ready_time,json=sourcesReadyTime,proto3" json:"sources_ready_time,omitempty"`
 	// What SetPressure said last. Unset: it has said nothing since podsync started, or
 	// this is an older podsync.
-	ToldPressure  *ToldPressure `protobuf:"bytes,14,opt,name=told_pressure,json=toldPressure,proto3" json:"told_pressure,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ToldPressure *ToldPressure `protobuf:"bytes,14,opt,name=told_pressure,json=toldPressure,proto3" json:"told_pressure,omitempty"`
+	// What a kubelet has left of its device plugins. Unset: this is an older podsync.
+	KubeletDevices *KubeletDevices `protobuf:"bytes,15,opt,name=kubelet_devices,json=kubeletDevices,proto3" json:"kubelet_devices,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetRuntimeResponse) Reset() {
@@ -2091,6 +2112,71 @@ func (x *GetRuntimeResponse) GetToldPressure() *ToldPressure {
 	return nil
 }
 
+func (x *GetRuntimeResponse) GetKubeletDevices() *KubeletDevices {
+	if x != nil {
+		return x.KubeletDevices
+	}
+	return nil
+}
+
+// KubeletDevices is what a kubelet that had this node has left of its device plugins,
+// which nobody serves now.
+type KubeletDevices struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the kubelet's checkpoint of devices is there. Where it is not, no device
+	// plugin has registered anything on this machine.
+	Checkpoint bool `protobuf:"varint,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// Extended resources that plugins have registered, sorted: the Node has none of them
+	// to offer.
+	Resources     []string `protobuf:"bytes,2,rep,name=resources,proto3" json:"resources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KubeletDevices) Reset() {
+	*x = KubeletDevices{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KubeletDevices) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KubeletDevices) ProtoMessage() {}
+
+func (x *KubeletDevices) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KubeletDevices.ProtoReflect.Descriptor instead.
+func (*KubeletDevices) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *KubeletDevices) GetCheckpoint() bool {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return false
+}
+
+func (x *KubeletDevices) GetResources() []string {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
 // ToldPressure is what podsync was told that the node is short of. It stays when it does
 // not count any more, as long as podsync lives: who judges goes on by it after a restart
 // of its own.
@@ -2106,7 +2192,7 @@ type ToldPressure struct {
 
 func (x *ToldPressure) Reset() {
 	*x = ToldPressure{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2204,7 @@ func (x *ToldPressure) String() string {
 func (*ToldPressure) ProtoMessage() {}
 
 func (x *ToldPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2217,7 @@ func (x *ToldPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToldPressure.ProtoReflect.Descriptor instead.
 func (*ToldPressure) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ToldPressure) GetConditions() []string {
@@ -2163,7 +2249,7 @@ type RuntimeHandler struct {
 
 func (x *RuntimeHandler) Reset() {
 	*x = RuntimeHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2261,7 @@ func (x *RuntimeHandler) String() string {
 func (*RuntimeHandler) ProtoMessage() {}
 
 func (x *RuntimeHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2274,7 @@ func (x *RuntimeHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeHandler.ProtoReflect.Descriptor instead.
 func (*RuntimeHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RuntimeHandler) GetName() string {
@@ -2221,7 +2307,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2319,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2332,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
 }
 
 // Response of ListImages.
@@ -2260,7 +2346,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2358,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2371,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListImagesResponse) GetImages() []*Image {
@@ -2314,7 +2400,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2412,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2425,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Image) GetId() string {
@@ -2392,7 +2478,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2490,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2503,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReadLogsRequest) GetPod() *PodRef {
@@ -2452,7 +2538,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2550,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2563,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -2506,7 +2592,7 @@ type ExecSyncRequest struct {
 
 func (x *ExecSyncRequest) Reset() {
 	*x = ExecSyncRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2604,7 @@ func (x *ExecSyncRequest) String() string {
 func (*ExecSyncRequest) ProtoMessage() {}
 
 func (x *ExecSyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2617,7 @@ func (x *ExecSyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSyncRequest.ProtoReflect.Descriptor instead.
 func (*ExecSyncRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExecSyncRequest) GetPod() *PodRef {
@@ -2584,7 +2670,7 @@ type ExecSyncResponse struct {
 
 func (x *ExecSyncResponse) Reset() {
 	*x = ExecSyncResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2682,7 @@ func (x *ExecSyncResponse) String() string {
 func (*ExecSyncResponse) ProtoMessage() {}
 
 func (x *ExecSyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2695,7 @@ func (x *ExecSyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSyncResponse.ProtoReflect.Descriptor instead.
 func (*ExecSyncResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExecSyncResponse) GetStdout() []byte {
@@ -2646,7 +2732,7 @@ type ExecProbeRequest struct {
 
 func (x *ExecProbeRequest) Reset() {
 	*x = ExecProbeRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2744,7 @@ func (x *ExecProbeRequest) String() string {
 func (*ExecProbeRequest) ProtoMessage() {}
 
 func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2757,7 @@ func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecProbeRequest.ProtoReflect.Descriptor instead.
 func (*ExecProbeRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExecProbeRequest) GetKey() *ProbeKey {
@@ -2701,7 +2787,7 @@ type ExecProbeResponse struct {
 
 func (x *ExecProbeResponse) Reset() {
 	*x = ExecProbeResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2799,7 @@ func (x *ExecProbeResponse) String() string {
 func (*ExecProbeResponse) ProtoMessage() {}
 
 func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2812,7 @@ func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecProbeResponse.ProtoReflect.Descriptor instead.
 func (*ExecProbeResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExecProbeResponse) GetOutput() []byte {
@@ -2760,7 +2846,7 @@ type OpenExecRequest struct {
 
 func (x *OpenExecRequest) Reset() {
 	*x = OpenExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2858,7 @@ func (x *OpenExecRequest) String() string {
 func (*OpenExecRequest) ProtoMessage() {}
 
 func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2871,7 @@ func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OpenExecRequest) GetPod() *PodRef {
@@ -2833,7 +2919,7 @@ type StreamOptions struct {
 
 func (x *StreamOptions) Reset() {
 	*x = StreamOptions{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2845,7 +2931,7 @@ func (x *StreamOptions) String() string {
 func (*StreamOptions) ProtoMessage() {}
 
 func (x *StreamOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2858,7 +2944,7 @@ func (x *StreamOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOptions.ProtoReflect.Descriptor instead.
 func (*StreamOptions) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StreamOptions) GetStdin() bool {
@@ -2900,7 +2986,7 @@ type OpenExecResponse struct {
 
 func (x *OpenExecResponse) Reset() {
 	*x = OpenExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2912,7 +2998,7 @@ func (x *OpenExecResponse) String() string {
 func (*OpenExecResponse) ProtoMessage() {}
 
 func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2925,7 +3011,7 @@ func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OpenExecResponse) GetUrl() string {
@@ -2952,7 +3038,7 @@ type HoldExecRequest struct {
 
 func (x *HoldExecRequest) Reset() {
 	*x = HoldExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2964,7 +3050,7 @@ func (x *HoldExecRequest) String() string {
 func (*HoldExecRequest) ProtoMessage() {}
 
 func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2977,7 +3063,7 @@ func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecRequest.ProtoReflect.Descriptor instead.
 func (*HoldExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HoldExecRequest) GetStep() isHoldExecRequest_Step {
@@ -3056,7 +3142,7 @@ type ResumeExec struct {
 
 func (x *ResumeExec) Reset() {
 	*x = ResumeExec{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3154,7 @@ func (x *ResumeExec) String() string {
 func (*ResumeExec) ProtoMessage() {}
 
 func (x *ResumeExec) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3167,7 @@ func (x *ResumeExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeExec.ProtoReflect.Descriptor instead.
 func (*ResumeExec) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ResumeExec) GetContainerId() string {
@@ -3119,7 +3205,7 @@ type ExecOver struct {
 
 func (x *ExecOver) Reset() {
 	*x = ExecOver{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3131,7 +3217,7 @@ func (x *ExecOver) String() string {
 func (*ExecOver) ProtoMessage() {}
 
 func (x *ExecOver) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3144,7 +3230,7 @@ func (x *ExecOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOver.ProtoReflect.Descriptor instead.
 func (*ExecOver) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExecOver) GetClientLeft() bool {
@@ -3171,7 +3257,7 @@ type HoldExecResponse struct {
 
 func (x *HoldExecResponse) Reset() {
 	*x = HoldExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3269,7 @@ func (x *HoldExecResponse) String() string {
 func (*HoldExecResponse) ProtoMessage() {}
 
 func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3282,7 @@ func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecResponse.ProtoReflect.Descriptor instead.
 func (*HoldExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HoldExecResponse) GetUrl() string {
@@ -3235,7 +3321,7 @@ type OpenAttachRequest struct {
 
 func (x *OpenAttachRequest) Reset() {
 	*x = OpenAttachRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3247,7 +3333,7 @@ func (x *OpenAttachRequest) String() string {
 func (*OpenAttachRequest) ProtoMessage() {}
 
 func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3260,7 +3346,7 @@ func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachRequest.ProtoReflect.Descriptor instead.
 func (*OpenAttachRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OpenAttachRequest) GetPod() *PodRef {
@@ -3295,7 +3381,7 @@ type OpenAttachResponse struct {
 
 func (x *OpenAttachResponse) Reset() {
 	*x = OpenAttachResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3393,7 @@ func (x *OpenAttachResponse) String() string {
 func (*OpenAttachResponse) ProtoMessage() {}
 
 func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3406,7 @@ func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachResponse.ProtoReflect.Descriptor instead.
 func (*OpenAttachResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *OpenAttachResponse) GetUrl() string {
@@ -3343,7 +3429,7 @@ type OpenPortForwardRequest struct {
 
 func (x *OpenPortForwardRequest) Reset() {
 	*x = OpenPortForwardRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3355,7 +3441,7 @@ func (x *OpenPortForwardRequest) String() string {
 func (*OpenPortForwardRequest) ProtoMessage() {}
 
 func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3368,7 +3454,7 @@ func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardRequest.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *OpenPortForwardRequest) GetPod() *PodRef {
@@ -3396,7 +3482,7 @@ type OpenPortForwardResponse struct {
 
 func (x *OpenPortForwardResponse) Reset() {
 	*x = OpenPortForwardResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3494,7 @@ func (x *OpenPortForwardResponse) String() string {
 func (*OpenPortForwardResponse) ProtoMessage() {}
 
 func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3507,7 @@ func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardResponse.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *OpenPortForwardResponse) GetUrl() string {
@@ -3446,7 +3532,7 @@ type ProbeKey struct {
 
 func (x *ProbeKey) Reset() {
 	*x = ProbeKey{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3544,7 @@ func (x *ProbeKey) String() string {
 func (*ProbeKey) ProtoMessage() {}
 
 func (x *ProbeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3557,7 @@ func (x *ProbeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeKey.ProtoReflect.Descriptor instead.
 func (*ProbeKey) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ProbeKey) GetPodUid() string {
@@ -3544,7 +3630,7 @@ type ProbeTarget struct {
 
 func (x *ProbeTarget) Reset() {
 	*x = ProbeTarget{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3642,7 @@ func (x *ProbeTarget) String() string {
 func (*ProbeTarget) ProtoMessage() {}
 
 func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3655,7 @@ func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTarget.ProtoReflect.Descriptor instead.
 func (*ProbeTarget) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ProbeTarget) GetKey() *ProbeKey {
@@ -3756,7 +3842,7 @@ type ExecHandler struct {
 
 func (x *ExecHandler) Reset() {
 	*x = ExecHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3768,7 +3854,7 @@ func (x *ExecHandler) String() string {
 func (*ExecHandler) ProtoMessage() {}
 
 func (x *ExecHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3781,7 +3867,7 @@ func (x *ExecHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecHandler.ProtoReflect.Descriptor instead.
 func (*ExecHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ExecHandler) GetCommand() []string {
@@ -3812,7 +3898,7 @@ type HTTPGetHandler struct {
 
 func (x *HTTPGetHandler) Reset() {
 	*x = HTTPGetHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3824,7 +3910,7 @@ func (x *HTTPGetHandler) String() string {
 func (*HTTPGetHandler) ProtoMessage() {}
 
 func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3837,7 +3923,7 @@ func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPGetHandler.ProtoReflect.Descriptor instead.
 func (*HTTPGetHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *HTTPGetHandler) GetScheme() string {
@@ -3895,7 +3981,7 @@ type HTTPHeader struct {
 
 func (x *HTTPHeader) Reset() {
 	*x = HTTPHeader{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3907,7 +3993,7 @@ func (x *HTTPHeader) String() string {
 func (*HTTPHeader) ProtoMessage() {}
 
 func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3920,7 +4006,7 @@ func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPHeader.ProtoReflect.Descriptor instead.
 func (*HTTPHeader) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *HTTPHeader) GetName() string {
@@ -3952,7 +4038,7 @@ type TCPSocketHandler struct {
 
 func (x *TCPSocketHandler) Reset() {
 	*x = TCPSocketHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3964,7 +4050,7 @@ func (x *TCPSocketHandler) String() string {
 func (*TCPSocketHandler) ProtoMessage() {}
 
 func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3977,7 +4063,7 @@ func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPSocketHandler.ProtoReflect.Descriptor instead.
 func (*TCPSocketHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TCPSocketHandler) GetHost() string {
@@ -4014,7 +4100,7 @@ type GRPCHandler struct {
 
 func (x *GRPCHandler) Reset() {
 	*x = GRPCHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4026,7 +4112,7 @@ func (x *GRPCHandler) String() string {
 func (*GRPCHandler) ProtoMessage() {}
 
 func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4039,7 +4125,7 @@ func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GRPCHandler.ProtoReflect.Descriptor instead.
 func (*GRPCHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GRPCHandler) GetPort() int32 {
@@ -4071,7 +4157,7 @@ type SyncProbesRequest struct {
 
 func (x *SyncProbesRequest) Reset() {
 	*x = SyncProbesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4169,7 @@ func (x *SyncProbesRequest) String() string {
 func (*SyncProbesRequest) ProtoMessage() {}
 
 func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4182,7 @@ func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesRequest.ProtoReflect.Descriptor instead.
 func (*SyncProbesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SyncProbesRequest) GetEpoch() uint64 {
@@ -4145,7 +4231,7 @@ type ProbeResult struct {
 
 func (x *ProbeResult) Reset() {
 	*x = ProbeResult{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4243,7 @@ func (x *ProbeResult) String() string {
 func (*ProbeResult) ProtoMessage() {}
 
 func (x *ProbeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4170,7 +4256,7 @@ func (x *ProbeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResult.ProtoReflect.Descriptor instead.
 func (*ProbeResult) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ProbeResult) GetKey() *ProbeKey {
@@ -4239,7 +4325,7 @@ type ProbeEvent struct {
 
 func (x *ProbeEvent) Reset() {
 	*x = ProbeEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4251,7 +4337,7 @@ func (x *ProbeEvent) String() string {
 func (*ProbeEvent) ProtoMessage() {}
 
 func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4264,7 +4350,7 @@ func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeEvent.ProtoReflect.Descriptor instead.
 func (*ProbeEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ProbeEvent) GetKey() *ProbeKey {
@@ -4314,7 +4400,7 @@ type SyncProbesResponse struct {
 
 func (x *SyncProbesResponse) Reset() {
 	*x = SyncProbesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4326,7 +4412,7 @@ func (x *SyncProbesResponse) String() string {
 func (*SyncProbesResponse) ProtoMessage() {}
 
 func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4339,7 +4425,7 @@ func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesResponse.ProtoReflect.Descriptor instead.
 func (*SyncProbesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SyncProbesResponse) GetEpoch() uint64 {
@@ -4388,7 +4474,7 @@ type ExplainPodRequest struct {
 
 func (x *ExplainPodRequest) Reset() {
 	*x = ExplainPodRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4400,7 +4486,7 @@ func (x *ExplainPodRequest) String() string {
 func (*ExplainPodRequest) ProtoMessage() {}
 
 func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4413,7 +4499,7 @@ func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPodRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ExplainPodRequest) GetPod() *PodRef {
@@ -4448,7 +4534,7 @@ type ExplainPodResponse struct {
 
 func (x *ExplainPodResponse) Reset() {
 	*x = ExplainPodResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4460,7 +4546,7 @@ func (x *ExplainPodResponse) String() string {
 func (*ExplainPodResponse) ProtoMessage() {}
 
 func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4473,7 +4559,7 @@ func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPodResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ExplainPodResponse) GetPod() *PodRef {
@@ -4541,7 +4627,7 @@ type ListWaitsRequest struct {
 
 func (x *ListWaitsRequest) Reset() {
 	*x = ListWaitsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4553,7 +4639,7 @@ func (x *ListWaitsRequest) String() string {
 func (*ListWaitsRequest) ProtoMessage() {}
 
 func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4566,7 +4652,7 @@ func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{61}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{62}
 }
 
 // Response of ListWaits.
@@ -4580,7 +4666,7 @@ type ListWaitsResponse struct {
 
 func (x *ListWaitsResponse) Reset() {
 	*x = ListWaitsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4592,7 +4678,7 @@ func (x *ListWaitsResponse) String() string {
 func (*ListWaitsResponse) ProtoMessage() {}
 
 func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4605,7 +4691,7 @@ func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{62}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListWaitsResponse) GetPods() []*PodWaits {
@@ -4628,7 +4714,7 @@ type PodWaits struct {
 
 func (x *PodWaits) Reset() {
 	*x = PodWaits{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4640,7 +4726,7 @@ func (x *PodWaits) String() string {
 func (*PodWaits) ProtoMessage() {}
 
 func (x *PodWaits) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4653,7 +4739,7 @@ func (x *PodWaits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWaits.ProtoReflect.Descriptor instead.
 func (*PodWaits) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{63}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PodWaits) GetPod() *PodRef {
@@ -4679,7 +4765,7 @@ type ListRecentEventsRequest struct {
 
 func (x *ListRecentEventsRequest) Reset() {
 	*x = ListRecentEventsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4691,7 +4777,7 @@ func (x *ListRecentEventsRequest) String() string {
 func (*ListRecentEventsRequest) ProtoMessage() {}
 
 func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4704,7 +4790,7 @@ func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{64}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{65}
 }
 
 // Response of ListRecentEvents.
@@ -4718,7 +4804,7 @@ type ListRecentEventsResponse struct {
 
 func (x *ListRecentEventsResponse) Reset() {
 	*x = ListRecentEventsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4730,7 +4816,7 @@ func (x *ListRecentEventsResponse) String() string {
 func (*ListRecentEventsResponse) ProtoMessage() {}
 
 func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4743,7 +4829,7 @@ func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{65}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListRecentEventsResponse) GetEvents() []*RecentEvent {
@@ -4780,7 +4866,7 @@ type RecentEvent struct {
 
 func (x *RecentEvent) Reset() {
 	*x = RecentEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4792,7 +4878,7 @@ func (x *RecentEvent) String() string {
 func (*RecentEvent) ProtoMessage() {}
 
 func (x *RecentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4805,7 +4891,7 @@ func (x *RecentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecentEvent.ProtoReflect.Descriptor instead.
 func (*RecentEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{66}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RecentEvent) GetTime() *timestamppb.Timestamp {
@@ -4893,7 +4979,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4905,7 +4991,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4918,7 +5004,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{67}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Wait) GetKind() string {
@@ -4990,7 +5076,7 @@ type TimelineEntry struct {
 
 func (x *TimelineEntry) Reset() {
 	*x = TimelineEntry{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5002,7 +5088,7 @@ func (x *TimelineEntry) String() string {
 func (*TimelineEntry) ProtoMessage() {}
 
 func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5015,7 +5101,7 @@ func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineEntry.ProtoReflect.Descriptor instead.
 func (*TimelineEntry) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{68}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *TimelineEntry) GetTime() *timestamppb.Timestamp {
@@ -5096,7 +5182,7 @@ type CheckpointContainerRequest struct {
 
 func (x *CheckpointContainerRequest) Reset() {
 	*x = CheckpointContainerRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5108,7 +5194,7 @@ func (x *CheckpointContainerRequest) String() string {
 func (*CheckpointContainerRequest) ProtoMessage() {}
 
 func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5121,7 +5207,7 @@ func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{69}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CheckpointContainerRequest) GetPod() *PodRef {
@@ -5156,7 +5242,7 @@ type CheckpointContainerResponse struct {
 
 func (x *CheckpointContainerResponse) Reset() {
 	*x = CheckpointContainerResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5168,7 +5254,7 @@ func (x *CheckpointContainerResponse) String() string {
 func (*CheckpointContainerResponse) ProtoMessage() {}
 
 func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5181,7 +5267,7 @@ func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{70}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CheckpointContainerResponse) GetPath() string {
@@ -5221,7 +5307,7 @@ type StopPodRequest struct {
 
 func (x *StopPodRequest) Reset() {
 	*x = StopPodRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5233,7 +5319,7 @@ func (x *StopPodRequest) String() string {
 func (*StopPodRequest) ProtoMessage() {}
 
 func (x *StopPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5246,7 +5332,7 @@ func (x *StopPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopPodRequest.ProtoReflect.Descriptor instead.
 func (*StopPodRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{71}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StopPodRequest) GetPod() *PodRef {
@@ -5316,7 +5402,7 @@ type StopPodResponse struct {
 
 func (x *StopPodResponse) Reset() {
 	*x = StopPodResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5328,7 +5414,7 @@ func (x *StopPodResponse) String() string {
 func (*StopPodResponse) ProtoMessage() {}
 
 func (x *StopPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5341,7 +5427,7 @@ func (x *StopPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopPodResponse.ProtoReflect.Descriptor instead.
 func (*StopPodResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{72}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *StopPodResponse) GetAlready() bool {
@@ -5365,7 +5451,7 @@ type SetPressureRequest struct {
 
 func (x *SetPressureRequest) Reset() {
 	*x = SetPressureRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5377,7 +5463,7 @@ func (x *SetPressureRequest) String() string {
 func (*SetPressureRequest) ProtoMessage() {}
 
 func (x *SetPressureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5390,7 +5476,7 @@ func (x *SetPressureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPressureRequest.ProtoReflect.Descriptor instead.
 func (*SetPressureRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{73}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SetPressureRequest) GetConditions() []string {
@@ -5416,7 +5502,7 @@ type SetPressureResponse struct {
 
 func (x *SetPressureResponse) Reset() {
 	*x = SetPressureResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5428,7 +5514,7 @@ func (x *SetPressureResponse) String() string {
 func (*SetPressureResponse) ProtoMessage() {}
 
 func (x *SetPressureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5441,7 +5527,7 @@ func (x *SetPressureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPressureResponse.ProtoReflect.Descriptor instead.
 func (*SetPressureResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{74}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{75}
 }
 
 // Request of Reclaim.
@@ -5458,7 +5544,7 @@ type ReclaimRequest struct {
 
 func (x *ReclaimRequest) Reset() {
 	*x = ReclaimRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5470,7 +5556,7 @@ func (x *ReclaimRequest) String() string {
 func (*ReclaimRequest) ProtoMessage() {}
 
 func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5483,7 +5569,7 @@ func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{75}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ReclaimRequest) GetContainers() bool {
@@ -5517,7 +5603,7 @@ type ReclaimResponse struct {
 
 func (x *ReclaimResponse) Reset() {
 	*x = ReclaimResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5529,7 +5615,7 @@ func (x *ReclaimResponse) String() string {
 func (*ReclaimResponse) ProtoMessage() {}
 
 func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5542,7 +5628,7 @@ func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{76}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ReclaimResponse) GetContainers() uint32 {
@@ -5584,7 +5670,7 @@ type SetShutdownRequest struct {
 
 func (x *SetShutdownRequest) Reset() {
 	*x = SetShutdownRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[77]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5596,7 +5682,7 @@ func (x *SetShutdownRequest) String() string {
 func (*SetShutdownRequest) ProtoMessage() {}
 
 func (x *SetShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[77]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5609,7 +5695,7 @@ func (x *SetShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetShutdownRequest.ProtoReflect.Descriptor instead.
 func (*SetShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{77}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SetShutdownRequest) GetActive() bool {
@@ -5634,7 +5720,7 @@ type SetShutdownResponse struct {
 
 func (x *SetShutdownResponse) Reset() {
 	*x = SetShutdownResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[78]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5646,7 +5732,7 @@ func (x *SetShutdownResponse) String() string {
 func (*SetShutdownResponse) ProtoMessage() {}
 
 func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[78]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5659,7 +5745,7 @@ func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetShutdownResponse.ProtoReflect.Descriptor instead.
 func (*SetShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{78}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SetShutdownResponse) GetPodsKnown() bool {
@@ -5696,14 +5782,16 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\tunchanged\x18\x04 \x01(\bR\tunchanged\x12\x18\n" +
 	"\apartial\x18\x05 \x01(\bR\apartial\x127\n" +
 	"\aendings\x18\x06 \x03(\v2\x1d.polylet.podsync.v1.PodEndingR\aendings\x12#\n" +
-	"\rendings_known\x18\a \x01(\bR\fendingsKnown\"\xc8\x01\n" +
+	"\rendings_known\x18\a \x01(\bR\fendingsKnown\"\xfa\x01\n" +
 	"\tPodEnding\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12/\n" +
 	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x14\n" +
-	"\x05ended\x18\x06 \x01(\bR\x05ended\"\x18\n" +
+	"\x05ended\x18\x06 \x01(\bR\x05ended\x12\x1c\n" +
+	"\tnamespace\x18\a \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\b \x01(\tR\x04name\"\x18\n" +
 	"\x16ListRuntimePodsRequest\"-\n" +
 	"\x17ListRuntimePodsResponse\x12\x12\n" +
 	"\x04pods\x18\x01 \x03(\fR\x04pods\"\x18\n" +
@@ -5813,7 +5901,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"used_bytes\x18\x03 \x01(\x04R\tusedBytes\x12\x1f\n" +
 	"\vinodes_used\x18\x04 \x01(\x04R\n" +
 	"inodesUsed\"\x13\n" +
-	"\x11GetRuntimeRequest\"\xbd\x05\n" +
+	"\x11GetRuntimeRequest\"\x8a\x06\n" +
 	"\x12GetRuntimeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
@@ -5831,7 +5919,13 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x10container_events\x18\v \x01(\bR\x0fcontainerEvents\x12D\n" +
 	"\x10last_relist_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0elastRelistTime\x12H\n" +
 	"\x12sources_ready_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x10sourcesReadyTime\x12E\n" +
-	"\rtold_pressure\x18\x0e \x01(\v2 .polylet.podsync.v1.ToldPressureR\ftoldPressure\"^\n" +
+	"\rtold_pressure\x18\x0e \x01(\v2 .polylet.podsync.v1.ToldPressureR\ftoldPressure\x12K\n" +
+	"\x0fkubelet_devices\x18\x0f \x01(\v2\".polylet.podsync.v1.KubeletDevicesR\x0ekubeletDevices\"N\n" +
+	"\x0eKubeletDevices\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x01 \x01(\bR\n" +
+	"checkpoint\x12\x1c\n" +
+	"\tresources\x18\x02 \x03(\tR\tresources\"^\n" +
 	"\fToldPressure\x12\x1e\n" +
 	"\n" +
 	"conditions\x18\x01 \x03(\tR\n" +
@@ -6139,7 +6233,7 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
 	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
@@ -6170,78 +6264,79 @@ var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(*FilesystemUsage)(nil),             // 26: polylet.podsync.v1.FilesystemUsage
 	(*GetRuntimeRequest)(nil),           // 27: polylet.podsync.v1.GetRuntimeRequest
 	(*GetRuntimeResponse)(nil),          // 28: polylet.podsync.v1.GetRuntimeResponse
-	(*ToldPressure)(nil),                // 29: polylet.podsync.v1.ToldPressure
-	(*RuntimeHandler)(nil),              // 30: polylet.podsync.v1.RuntimeHandler
-	(*ListImagesRequest)(nil),           // 31: polylet.podsync.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),          // 32: polylet.podsync.v1.ListImagesResponse
-	(*Image)(nil),                       // 33: polylet.podsync.v1.Image
-	(*ReadLogsRequest)(nil),             // 34: polylet.podsync.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),            // 35: polylet.podsync.v1.ReadLogsResponse
-	(*ExecSyncRequest)(nil),             // 36: polylet.podsync.v1.ExecSyncRequest
-	(*ExecSyncResponse)(nil),            // 37: polylet.podsync.v1.ExecSyncResponse
-	(*ExecProbeRequest)(nil),            // 38: polylet.podsync.v1.ExecProbeRequest
-	(*ExecProbeResponse)(nil),           // 39: polylet.podsync.v1.ExecProbeResponse
-	(*OpenExecRequest)(nil),             // 40: polylet.podsync.v1.OpenExecRequest
-	(*StreamOptions)(nil),               // 41: polylet.podsync.v1.StreamOptions
-	(*OpenExecResponse)(nil),            // 42: polylet.podsync.v1.OpenExecResponse
-	(*HoldExecRequest)(nil),             // 43: polylet.podsync.v1.HoldExecRequest
-	(*ResumeExec)(nil),                  // 44: polylet.podsync.v1.ResumeExec
-	(*ExecOver)(nil),                    // 45: polylet.podsync.v1.ExecOver
-	(*HoldExecResponse)(nil),            // 46: polylet.podsync.v1.HoldExecResponse
-	(*OpenAttachRequest)(nil),           // 47: polylet.podsync.v1.OpenAttachRequest
-	(*OpenAttachResponse)(nil),          // 48: polylet.podsync.v1.OpenAttachResponse
-	(*OpenPortForwardRequest)(nil),      // 49: polylet.podsync.v1.OpenPortForwardRequest
-	(*OpenPortForwardResponse)(nil),     // 50: polylet.podsync.v1.OpenPortForwardResponse
-	(*ProbeKey)(nil),                    // 51: polylet.podsync.v1.ProbeKey
-	(*ProbeTarget)(nil),                 // 52: polylet.podsync.v1.ProbeTarget
-	(*ExecHandler)(nil),                 // 53: polylet.podsync.v1.ExecHandler
-	(*HTTPGetHandler)(nil),              // 54: polylet.podsync.v1.HTTPGetHandler
-	(*HTTPHeader)(nil),                  // 55: polylet.podsync.v1.HTTPHeader
-	(*TCPSocketHandler)(nil),            // 56: polylet.podsync.v1.TCPSocketHandler
-	(*GRPCHandler)(nil),                 // 57: polylet.podsync.v1.GRPCHandler
-	(*SyncProbesRequest)(nil),           // 58: polylet.podsync.v1.SyncProbesRequest
-	(*ProbeResult)(nil),                 // 59: polylet.podsync.v1.ProbeResult
-	(*ProbeEvent)(nil),                  // 60: polylet.podsync.v1.ProbeEvent
-	(*SyncProbesResponse)(nil),          // 61: polylet.podsync.v1.SyncProbesResponse
-	(*ExplainPodRequest)(nil),           // 62: polylet.podsync.v1.ExplainPodRequest
-	(*ExplainPodResponse)(nil),          // 63: polylet.podsync.v1.ExplainPodResponse
-	(*ListWaitsRequest)(nil),            // 64: polylet.podsync.v1.ListWaitsRequest
-	(*ListWaitsResponse)(nil),           // 65: polylet.podsync.v1.ListWaitsResponse
-	(*PodWaits)(nil),                    // 66: polylet.podsync.v1.PodWaits
-	(*ListRecentEventsRequest)(nil),     // 67: polylet.podsync.v1.ListRecentEventsRequest
-	(*ListRecentEventsResponse)(nil),    // 68: polylet.podsync.v1.ListRecentEventsResponse
-	(*RecentEvent)(nil),                 // 69: polylet.podsync.v1.RecentEvent
-	(*Wait)(nil),                        // 70: polylet.podsync.v1.Wait
-	(*TimelineEntry)(nil),               // 71: polylet.podsync.v1.TimelineEntry
-	(*CheckpointContainerRequest)(nil),  // 72: polylet.podsync.v1.CheckpointContainerRequest
-	(*CheckpointContainerResponse)(nil), // 73: polylet.podsync.v1.CheckpointContainerResponse
-	(*StopPodRequest)(nil),              // 74: polylet.podsync.v1.StopPodRequest
-	(*StopPodResponse)(nil),             // 75: polylet.podsync.v1.StopPodResponse
-	(*SetPressureRequest)(nil),          // 76: polylet.podsync.v1.SetPressureRequest
-	(*SetPressureResponse)(nil),         // 77: polylet.podsync.v1.SetPressureResponse
-	(*ReclaimRequest)(nil),              // 78: polylet.podsync.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),             // 79: polylet.podsync.v1.ReclaimResponse
-	(*SetShutdownRequest)(nil),          // 80: polylet.podsync.v1.SetShutdownRequest
-	(*SetShutdownResponse)(nil),         // 81: polylet.podsync.v1.SetShutdownResponse
-	nil,                                 // 82: polylet.podsync.v1.CSIDriver.TopologyEntry
-	nil,                                 // 83: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	(*timestamppb.Timestamp)(nil),       // 84: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 85: google.protobuf.Duration
+	(*KubeletDevices)(nil),              // 29: polylet.podsync.v1.KubeletDevices
+	(*ToldPressure)(nil),                // 30: polylet.podsync.v1.ToldPressure
+	(*RuntimeHandler)(nil),              // 31: polylet.podsync.v1.RuntimeHandler
+	(*ListImagesRequest)(nil),           // 32: polylet.podsync.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),          // 33: polylet.podsync.v1.ListImagesResponse
+	(*Image)(nil),                       // 34: polylet.podsync.v1.Image
+	(*ReadLogsRequest)(nil),             // 35: polylet.podsync.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),            // 36: polylet.podsync.v1.ReadLogsResponse
+	(*ExecSyncRequest)(nil),             // 37: polylet.podsync.v1.ExecSyncRequest
+	(*ExecSyncResponse)(nil),            // 38: polylet.podsync.v1.ExecSyncResponse
+	(*ExecProbeRequest)(nil),            // 39: polylet.podsync.v1.ExecProbeRequest
+	(*ExecProbeResponse)(nil),           // 40: polylet.podsync.v1.ExecProbeResponse
+	(*OpenExecRequest)(nil),             // 41: polylet.podsync.v1.OpenExecRequest
+	(*StreamOptions)(nil),               // 42: polylet.podsync.v1.StreamOptions
+	(*OpenExecResponse)(nil),            // 43: polylet.podsync.v1.OpenExecResponse
+	(*HoldExecRequest)(nil),             // 44: polylet.podsync.v1.HoldExecRequest
+	(*ResumeExec)(nil),                  // 45: polylet.podsync.v1.ResumeExec
+	(*ExecOver)(nil),                    // 46: polylet.podsync.v1.ExecOver
+	(*HoldExecResponse)(nil),            // 47: polylet.podsync.v1.HoldExecResponse
+	(*OpenAttachRequest)(nil),           // 48: polylet.podsync.v1.OpenAttachRequest
+	(*OpenAttachResponse)(nil),          // 49: polylet.podsync.v1.OpenAttachResponse
+	(*OpenPortForwardRequest)(nil),      // 50: polylet.podsync.v1.OpenPortForwardRequest
+	(*OpenPortForwardResponse)(nil),     // 51: polylet.podsync.v1.OpenPortForwardResponse
+	(*ProbeKey)(nil),                    // 52: polylet.podsync.v1.ProbeKey
+	(*ProbeTarget)(nil),                 // 53: polylet.podsync.v1.ProbeTarget
+	(*ExecHandler)(nil),                 // 54: polylet.podsync.v1.ExecHandler
+	(*HTTPGetHandler)(nil),              // 55: polylet.podsync.v1.HTTPGetHandler
+	(*HTTPHeader)(nil),                  // 56: polylet.podsync.v1.HTTPHeader
+	(*TCPSocketHandler)(nil),            // 57: polylet.podsync.v1.TCPSocketHandler
+	(*GRPCHandler)(nil),                 // 58: polylet.podsync.v1.GRPCHandler
+	(*SyncProbesRequest)(nil),           // 59: polylet.podsync.v1.SyncProbesRequest
+	(*ProbeResult)(nil),                 // 60: polylet.podsync.v1.ProbeResult
+	(*ProbeEvent)(nil),                  // 61: polylet.podsync.v1.ProbeEvent
+	(*SyncProbesResponse)(nil),          // 62: polylet.podsync.v1.SyncProbesResponse
+	(*ExplainPodRequest)(nil),           // 63: polylet.podsync.v1.ExplainPodRequest
+	(*ExplainPodResponse)(nil),          // 64: polylet.podsync.v1.ExplainPodResponse
+	(*ListWaitsRequest)(nil),            // 65: polylet.podsync.v1.ListWaitsRequest
+	(*ListWaitsResponse)(nil),           // 66: polylet.podsync.v1.ListWaitsResponse
+	(*PodWaits)(nil),                    // 67: polylet.podsync.v1.PodWaits
+	(*ListRecentEventsRequest)(nil),     // 68: polylet.podsync.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil),    // 69: polylet.podsync.v1.ListRecentEventsResponse
+	(*RecentEvent)(nil),                 // 70: polylet.podsync.v1.RecentEvent
+	(*Wait)(nil),                        // 71: polylet.podsync.v1.Wait
+	(*TimelineEntry)(nil),               // 72: polylet.podsync.v1.TimelineEntry
+	(*CheckpointContainerRequest)(nil),  // 73: polylet.podsync.v1.CheckpointContainerRequest
+	(*CheckpointContainerResponse)(nil), // 74: polylet.podsync.v1.CheckpointContainerResponse
+	(*StopPodRequest)(nil),              // 75: polylet.podsync.v1.StopPodRequest
+	(*StopPodResponse)(nil),             // 76: polylet.podsync.v1.StopPodResponse
+	(*SetPressureRequest)(nil),          // 77: polylet.podsync.v1.SetPressureRequest
+	(*SetPressureResponse)(nil),         // 78: polylet.podsync.v1.SetPressureResponse
+	(*ReclaimRequest)(nil),              // 79: polylet.podsync.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),             // 80: polylet.podsync.v1.ReclaimResponse
+	(*SetShutdownRequest)(nil),          // 81: polylet.podsync.v1.SetShutdownRequest
+	(*SetShutdownResponse)(nil),         // 82: polylet.podsync.v1.SetShutdownResponse
+	nil,                                 // 83: polylet.podsync.v1.CSIDriver.TopologyEntry
+	nil,                                 // 84: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	(*timestamppb.Timestamp)(nil),       // 85: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 86: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	6,   // 0: polylet.podsync.v1.ListDesiredPodsResponse.endings:type_name -> polylet.podsync.v1.PodEnding
-	84,  // 1: polylet.podsync.v1.PodEnding.since:type_name -> google.protobuf.Timestamp
-	85,  // 2: polylet.podsync.v1.PodEnding.grace:type_name -> google.protobuf.Duration
+	85,  // 1: polylet.podsync.v1.PodEnding.since:type_name -> google.protobuf.Timestamp
+	86,  // 2: polylet.podsync.v1.PodEnding.grace:type_name -> google.protobuf.Duration
 	12,  // 3: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
-	82,  // 4: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
+	83,  // 4: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
 	16,  // 5: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
 	17,  // 6: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
 	18,  // 7: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
 	3,   // 8: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	84,  // 9: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	85,  // 9: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
 	3,   // 10: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
 	0,   // 11: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	84,  // 12: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	85,  // 12: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
 	3,   // 13: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
 	19,  // 14: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
 	22,  // 15: polylet.podsync.v1.GetVolumeUsageResponse.condition:type_name -> polylet.podsync.v1.VolumeCondition
@@ -6249,121 +6344,122 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	26,  // 17: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	26,  // 18: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	26,  // 19: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	84,  // 20: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	84,  // 21: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
-	30,  // 22: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	84,  // 23: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	84,  // 24: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
-	29,  // 25: polylet.podsync.v1.GetRuntimeResponse.told_pressure:type_name -> polylet.podsync.v1.ToldPressure
-	84,  // 26: polylet.podsync.v1.ToldPressure.time:type_name -> google.protobuf.Timestamp
-	33,  // 27: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
-	3,   // 28: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,   // 29: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	85,  // 30: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
-	51,  // 31: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 32: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	41,  // 33: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	40,  // 34: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
-	44,  // 35: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
-	45,  // 36: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
-	3,   // 37: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	41,  // 38: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	3,   // 39: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	1,   // 40: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
-	51,  // 41: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 42: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	84,  // 43: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
-	2,   // 44: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	53,  // 45: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
-	54,  // 46: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
-	56,  // 47: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
-	57,  // 48: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
-	55,  // 49: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
-	59,  // 50: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
-	60,  // 51: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
-	51,  // 52: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
-	2,   // 53: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	84,  // 54: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
-	51,  // 55: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 56: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
-	52,  // 57: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
-	51,  // 58: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 59: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,   // 60: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
-	70,  // 61: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
-	71,  // 62: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	84,  // 63: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
-	66,  // 64: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
-	3,   // 65: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
-	70,  // 66: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
-	69,  // 67: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
-	84,  // 68: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
-	84,  // 69: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	84,  // 70: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	84,  // 71: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	85,  // 72: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	84,  // 73: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
-	3,   // 74: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	85,  // 75: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
-	3,   // 76: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	85,  // 77: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
-	83,  // 78: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	85,  // 79: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
-	4,   // 80: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
-	7,   // 81: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
-	9,   // 82: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
-	10,  // 83: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
-	13,  // 84: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:input_type -> polylet.podsync.v1.WatchVolumesInUseRequest
-	23,  // 85: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
-	20,  // 86: polylet.podsync.v1.PodSyncService.GetVolumeUsage:input_type -> polylet.podsync.v1.GetVolumeUsageRequest
-	27,  // 87: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
-	31,  // 88: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
-	34,  // 89: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
-	36,  // 90: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
-	38,  // 91: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
-	40,  // 92: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
-	43,  // 93: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
-	47,  // 94: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
-	49,  // 95: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
-	72,  // 96: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
-	58,  // 97: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
-	62,  // 98: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
-	64,  // 99: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
-	67,  // 100: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
-	74,  // 101: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
-	76,  // 102: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
-	78,  // 103: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
-	80,  // 104: polylet.podsync.v1.PodSyncService.SetShutdown:input_type -> polylet.podsync.v1.SetShutdownRequest
-	5,   // 105: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	8,   // 106: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	15,  // 107: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	11,  // 108: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
-	14,  // 109: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:output_type -> polylet.podsync.v1.WatchVolumesInUseResponse
-	24,  // 110: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	21,  // 111: polylet.podsync.v1.PodSyncService.GetVolumeUsage:output_type -> polylet.podsync.v1.GetVolumeUsageResponse
-	28,  // 112: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	32,  // 113: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	35,  // 114: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	37,  // 115: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	39,  // 116: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
-	42,  // 117: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	46,  // 118: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
-	48,  // 119: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	50,  // 120: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	73,  // 121: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
-	61,  // 122: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	63,  // 123: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	65,  // 124: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
-	68,  // 125: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
-	75,  // 126: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
-	77,  // 127: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
-	79,  // 128: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
-	81,  // 129: polylet.podsync.v1.PodSyncService.SetShutdown:output_type -> polylet.podsync.v1.SetShutdownResponse
-	105, // [105:130] is the sub-list for method output_type
-	80,  // [80:105] is the sub-list for method input_type
-	80,  // [80:80] is the sub-list for extension type_name
-	80,  // [80:80] is the sub-list for extension extendee
-	0,   // [0:80] is the sub-list for field type_name
+	85,  // 20: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	85,  // 21: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	31,  // 22: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
+	85,  // 23: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	85,  // 24: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	30,  // 25: polylet.podsync.v1.GetRuntimeResponse.told_pressure:type_name -> polylet.podsync.v1.ToldPressure
+	29,  // 26: polylet.podsync.v1.GetRuntimeResponse.kubelet_devices:type_name -> polylet.podsync.v1.KubeletDevices
+	85,  // 27: polylet.podsync.v1.ToldPressure.time:type_name -> google.protobuf.Timestamp
+	34,  // 28: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
+	3,   // 29: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,   // 30: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	86,  // 31: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	52,  // 32: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 33: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	42,  // 34: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	41,  // 35: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
+	45,  // 36: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
+	46,  // 37: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
+	3,   // 38: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	42,  // 39: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	3,   // 40: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	1,   // 41: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
+	52,  // 42: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 43: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
+	85,  // 44: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	2,   // 45: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	54,  // 46: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
+	55,  // 47: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
+	57,  // 48: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
+	58,  // 49: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
+	56,  // 50: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
+	60,  // 51: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
+	61,  // 52: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
+	52,  // 53: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
+	2,   // 54: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	85,  // 55: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	52,  // 56: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 57: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
+	53,  // 58: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
+	52,  // 59: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 60: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,   // 61: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
+	71,  // 62: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
+	72,  // 63: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
+	85,  // 64: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
+	67,  // 65: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
+	3,   // 66: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
+	71,  // 67: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
+	70,  // 68: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
+	85,  // 69: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
+	85,  // 70: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	85,  // 71: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	85,  // 72: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	86,  // 73: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	85,  // 74: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
+	3,   // 75: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	86,  // 76: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	3,   // 77: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	86,  // 78: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
+	84,  // 79: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	86,  // 80: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
+	4,   // 81: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
+	7,   // 82: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
+	9,   // 83: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
+	10,  // 84: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
+	13,  // 85: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:input_type -> polylet.podsync.v1.WatchVolumesInUseRequest
+	23,  // 86: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
+	20,  // 87: polylet.podsync.v1.PodSyncService.GetVolumeUsage:input_type -> polylet.podsync.v1.GetVolumeUsageRequest
+	27,  // 88: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
+	32,  // 89: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
+	35,  // 90: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
+	37,  // 91: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
+	39,  // 92: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
+	41,  // 93: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
+	44,  // 94: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
+	48,  // 95: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
+	50,  // 96: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
+	73,  // 97: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
+	59,  // 98: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
+	63,  // 99: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
+	65,  // 100: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
+	68,  // 101: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
+	75,  // 102: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
+	77,  // 103: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
+	79,  // 104: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
+	81,  // 105: polylet.podsync.v1.PodSyncService.SetShutdown:input_type -> polylet.podsync.v1.SetShutdownRequest
+	5,   // 106: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	8,   // 107: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	15,  // 108: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	11,  // 109: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
+	14,  // 110: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:output_type -> polylet.podsync.v1.WatchVolumesInUseResponse
+	24,  // 111: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	21,  // 112: polylet.podsync.v1.PodSyncService.GetVolumeUsage:output_type -> polylet.podsync.v1.GetVolumeUsageResponse
+	28,  // 113: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	33,  // 114: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	36,  // 115: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	38,  // 116: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	40,  // 117: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
+	43,  // 118: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	47,  // 119: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
+	49,  // 120: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	51,  // 121: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	74,  // 122: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	62,  // 123: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	64,  // 124: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	66,  // 125: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
+	69,  // 126: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
+	76,  // 127: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
+	78,  // 128: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
+	80,  // 129: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
+	82,  // 130: polylet.podsync.v1.PodSyncService.SetShutdown:output_type -> polylet.podsync.v1.SetShutdownResponse
+	106, // [106:131] is the sub-list for method output_type
+	81,  // [81:106] is the sub-list for method input_type
+	81,  // [81:81] is the sub-list for extension type_name
+	81,  // [81:81] is the sub-list for extension extendee
+	0,   // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_polylet_podsync_v1_podsync_proto_init() }
@@ -6371,12 +6467,12 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 	if File_polylet_podsync_v1_podsync_proto != nil {
 		return
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[40].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[41].OneofWrappers = []any{
 		(*HoldExecRequest_Open)(nil),
 		(*HoldExecRequest_Resume)(nil),
 		(*HoldExecRequest_Over)(nil),
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[49].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[50].OneofWrappers = []any{
 		(*ProbeTarget_Exec)(nil),
 		(*ProbeTarget_HttpGet)(nil),
 		(*ProbeTarget_TcpSocket)(nil),
@@ -6388,7 +6484,7 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   81,
+			NumMessages:   82,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

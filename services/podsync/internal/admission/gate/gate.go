@@ -34,6 +34,9 @@ type Config struct {
 	DeclaredFeatures []string
 	// Resize says which resizes this node can never carry out.
 	Resize resize.Policies
+	// GoneDevices are the resources of device plugins that nobody serves. It must not
+	// wait; nil: there are none.
+	GoneDevices func() []v1.ResourceName
 }
 
 // Node is what is known of this node; *nodeinfo.Node has it.
@@ -133,6 +136,9 @@ func (g *Gate) Admit(q Question) admission.Answer {
 	}
 	if in.Standalone {
 		in.Allocatable = g.node.Allocatable()
+	}
+	if g.cfg.GoneDevices != nil {
+		in.GoneDevices = g.cfg.GoneDevices()
 	}
 	answer := admission.Check(in)
 	if answer.Decision == podstate.AdmissionPending && in.NodeOutdated {

@@ -143,3 +143,17 @@ func TestWhatWasSaidOfTheMachinesEndCountsMoreThanTheNode(t *testing.T) {
 		}
 	}
 }
+
+func TestAPodOfADevicePluginThatNobodyServesIsRejected(t *testing.T) {
+	w := &world{object: node(nil)}
+	p := pod("1", nil)
+	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"example.com/gpu": resource.MustParse("1")}
+	gone := []v1.ResourceName{"example.com/gpu"}
+	g := New(Config{GoneDevices: func() []v1.ResourceName { return gone }}, w, w)
+	if got := g.Admit(Question{Pod: p}); got.Decision != podstate.Rejected || got.Reason != "UnexpectedAdmissionError" {
+		t.Errorf("%+v", got.Admission)
+	}
+	if gone = nil; g.Admit(Question{Pod: p}).Decision != podstate.Admitted {
+		t.Error("it is rejected though the plugin is not gone any more")
+	}
+}

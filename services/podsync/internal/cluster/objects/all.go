@@ -17,8 +17,8 @@ import (
 var errNotServed = errors.New("not served")
 
 // unserved finds out whether an error comes of an apiserver that does not serve a
-// resource of certificates.k8s.io/v1beta1, which has a gate there. A node is refused then before it is looked what
-// it asks for.
+// resource of certificates.k8s.io/v1beta1, which has a gate there. A node is refused then
+// before it is looked what it asks for.
 func (s *Store) unserved(ctx context.Context, resource, gate string, err error) error {
 	if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return err

@@ -23,22 +23,20 @@ func (s *Store) PodCertificateRequests(ctx context.Context) ([]certificatesv1bet
 }
 
 // certificateRequests is how they are listed and watched: a node may read its own only.
-func (s *Store) certificateRequests() (list func(context.Context, metav1.ListOptions) (runtime.Object, error),
-	follow func(context.Context, metav1.ListOptions) (watch.Interface, error), example runtime.Object,
-) {
+func (s *Store) certificateRequests() calls {
 	c := s.client.CertificatesV1beta1().PodCertificateRequests(metav1.NamespaceAll)
 	own := fields.OneTermEqualSelector("spec.nodeName", s.cfg.NodeName).String()
-	list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		o.FieldSelector = own
 		l, err := c.List(ctx, o)
 		return l, s.unserved(ctx, "podcertificaterequests", "PodCertificateRequest", answer.List(l, err))
 	}
-	follow = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	follow := func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		o.FieldSelector = own
 		w, err := c.Watch(ctx, o)
 		return w, s.unserved(ctx, "podcertificaterequests", "PodCertificateRequest", err)
 	}
-	return list, follow, &certificatesv1beta1.PodCertificateRequest{}
+	return calls{list, follow, &certificatesv1beta1.PodCertificateRequest{}}
 }
 
 // requestList is what is stored of requests.

@@ -103,14 +103,9 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 		object, err = s.client.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	case RuntimeClass:
 		object, err = s.client.NodeV1().RuntimeClasses().Get(ctx, key.Name, metav1.GetOptions{})
-	case ClusterTrustBundle:
-		list, _, _ := s.trustBundles()
-		bundles, err := list(ctx, metav1.ListOptions{})
-		return bundles, unread(key, err)
-	case PodCertificateRequest:
-		list, _, _ := s.certificateRequests()
-		requests, err := list(ctx, metav1.ListOptions{})
-		return requests, unread(key, err)
+	case ClusterTrustBundle, PodCertificateRequest:
+		all, err := s.callsOf(key).list(ctx, metav1.ListOptions{})
+		return all, unread(key, err)
 	case CSIDriver:
 		object, err = s.client.StorageV1().CSIDrivers().Get(ctx, key.Name, metav1.GetOptions{})
 	case Node:

@@ -22,19 +22,17 @@ func (s *Store) TrustBundles(ctx context.Context) ([]certificatesv1beta1.Cluster
 }
 
 // trustBundles is how they are listed and watched.
-func (s *Store) trustBundles() (list func(context.Context, metav1.ListOptions) (runtime.Object, error),
-	follow func(context.Context, metav1.ListOptions) (watch.Interface, error), example runtime.Object,
-) {
+func (s *Store) trustBundles() calls {
 	c := s.client.CertificatesV1beta1().ClusterTrustBundles()
-	list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		l, err := c.List(ctx, o)
 		return l, s.unserved(ctx, "clustertrustbundles", "ClusterTrustBundle", answer.List(l, err))
 	}
-	follow = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	follow := func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		w, err := c.Watch(ctx, o)
 		return w, s.unserved(ctx, "clustertrustbundles", "ClusterTrustBundle", err)
 	}
-	return list, follow, &certificatesv1beta1.ClusterTrustBundle{}
+	return calls{list, follow, &certificatesv1beta1.ClusterTrustBundle{}}
 }
 
 // bundleList is what is stored of trust bundles.

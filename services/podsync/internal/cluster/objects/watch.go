@@ -95,37 +95,46 @@ func reflect(ctx context.Context, name string, lw cache.ListerWatcher, example r
 	}
 }
 
+// calls are how objects of a kind are listed and watched, and an example of one.
+type calls struct {
+	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	follow  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	example runtime.Object
+}
+
+// callsOf are those of a key's kind.
+func (s *Store) callsOf(key Key) calls {
+	core := s.client.CoreV1()
+	switch key.Kind {
+	case ConfigMap:
+		c := core.ConfigMaps(key.Namespace)
+		return calls{lists(c.List), c.Watch, &v1.ConfigMap{}}
+	case Secret:
+		c := core.Secrets(key.Namespace)
+		return calls{lists(c.List), c.Watch, &v1.Secret{}}
+	case RuntimeClass:
+		c := s.client.NodeV1().RuntimeClasses()
+		return calls{lists(c.List), c.Watch, &nodev1.RuntimeClass{}}
+	case CSIDriver:
+		c := s.client.StorageV1().CSIDrivers()
+		return calls{lists(c.List), c.Watch, &storagev1.CSIDriver{}}
+	case ClusterTrustBundle:
+		return s.trustBundles()
+	case PodCertificateRequest:
+		return s.certificateRequests()
+	default:
+		c := core.Nodes()
+		return calls{lists(c.List), c.Watch, &v1.Node{}}
+	}
+}
+
 // listWatch is how one object is listed and watched, by its name, or all of a kind.
 func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, runtime.Object) {
 	selector := ""
 	if key.Name != "" {
 		selector = fields.OneTermEqualSelector("metadata.name", key.Name).String()
 	}
-	core, node := s.client.CoreV1(), s.client.NodeV1()
-	var list func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	var follow func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	var example runtime.Object
-	switch key.Kind {
-	case ConfigMap:
-		c := core.ConfigMaps(key.Namespace)
-		list, follow, example = lists(c.List), c.Watch, &v1.ConfigMap{}
-	case Secret:
-		c := core.Secrets(key.Namespace)
-		list, follow, example = lists(c.List), c.Watch, &v1.Secret{}
-	case RuntimeClass:
-		c := node.RuntimeClasses()
-		list, follow, example = lists(c.List), c.Watch, &nodev1.RuntimeClass{}
-	case CSIDriver:
-		c := s.client.StorageV1().CSIDrivers()
-		list, follow, example = lists(c.List), c.Watch, &storagev1.CSIDriver{}
-	case ClusterTrustBundle:
-		list, follow, example = s.trustBundles()
-	case PodCertificateRequest:
-		list, follow, example = s.certificateRequests()
-	default:
-		c := core.Nodes()
-		list, follow, example = lists(c.List), c.Watch, &v1.Node{}
-	}
+	of := s.callsOf(key)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
@@ -134,7 +143,7 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 				return nil, err
 			}
 			defer release()
-			l, err := list(ctx, o)
+			l, err := of.list(ctx, o)
 			if err != nil {
 				failed(err)
 			}
@@ -147,14 +156,14 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 				return nil, err
 			}
 			defer release() // the watch goes on
-			w, err := follow(ctx, o)
+			w, err := of.follow(ctx, o)
 			if err != nil {
 				failed(err)
 			}
 			return w, newest.Refused(o, err)
 		}),
 	}
-	return cache.ToListWatcherWithWatchListSemantics(lw, s.client), example
+	return cache.ToListWatcherWithWatchListSemantics(lw, s.client), of.example
 }
 
 // lists makes a typed List an untyped one.

@@ -29,6 +29,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
@@ -117,8 +118,9 @@ type Deps struct {
 
 // Collector removes images.
 type Collector struct {
-	cfg     Config
+	cfg     Config // its limits are Run's, which writes them with mu
 	deps    Deps
+	changed wake.Signal            // limits are set
 	removed *prometheus.CounterVec // nil without Metrics
 	asked   chan request
 
@@ -127,6 +129,33 @@ type Collector struct {
 	// and of is the image's name of each container that is there now.
 	used map[string]time.Time
 	of   map[string]string
+	// limits are those that Run has not taken yet; nil: none.
+	limits *Limits
+}
+
+// Limits are what can change while a Collector runs, as in Config.
+type Limits struct {
+	HighPercent, LowPercent int
+	MinAge, MaxAge          time.Duration
+}
+
+// SetLimits has others be used from the next collection on. Safe for concurrent use.
+func (c *Collector) SetLimits(l Limits) {
+	c.mu.Lock()
+	c.limits = &l
+	c.mu.Unlock()
+	c.changed.Set()
+}
+
+// takeLimits takes those that were set last.
+func (c *Collector) takeLimits() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.limits
+	c.limits = nil
+	if l != nil {
+		c.cfg.HighPercent, c.cfg.LowPercent, c.cfg.MinAge, c.cfg.MaxAge = l.HighPercent, l.LowPercent, l.MinAge, l.MaxAge
+	}
 }
 
 type request struct {
@@ -159,7 +188,7 @@ func New(cfg Config, deps Deps) *Collector {
 	if deps.Disk == nil {
 		deps.Disk = statfs
 	}
-	c := &Collector{cfg: cfg, deps: deps, asked: make(chan request), used: map[string]time.Time{}, of: map[string]string{}}
+	c := &Collector{cfg: cfg, deps: deps, changed: wake.New(), asked: make(chan request), used: map[string]time.Time{}, of: map[string]string{}}
 	if deps.Metrics != nil {
 		c.removed = prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_garbage_collected_total",
@@ -184,21 +213,32 @@ func (c *Collector) Run(ctx context.Context) error {
 	defer following.Wait()
 	defer cancel()
 	p := &pass{c: c, began: time.Now(), images: map[string]*record{}}
+	ticker, looker := time.NewTicker(c.cfg.Interval), time.NewTicker(c.cfg.LookInterval)
+	defer ticker.Stop()
+	defer looker.Stop()
 	var ticks, looks <-chan time.Time // none when there is nothing to look for
-	if c.looks() {
-		ticker, looker := time.NewTicker(c.cfg.Interval), time.NewTicker(c.cfg.LookInterval)
-		defer ticker.Stop()
-		defer looker.Stop()
+	begin := func() {
+		before := looks != nil
+		if ticks, looks = nil, nil; !c.looks() {
+			return
+		}
+		if !before { // what was used until now nobody has looked at
+			p.began = time.Now()
+		}
 		ticks, looks = ticker.C, looker.C
 		if _, err := p.look(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(1).Info("Could not look at the images yet", "err", err.Error())
 		}
 	}
+	begin()
 	failures := 0
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-c.changed:
+			c.takeLimits()
+			begin()
 		case <-looks:
 			_, _ = p.look(ctx) // a failure that lasts is told of when images are collected
 		case <-ticks:

@@ -60,39 +60,71 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 	if err != nil && !errors.As(err, &partial) {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
-	containers, err := p.c.deps.Runtime.ListContainers(ctx, "")
+	inUse, err := p.inUse(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", err)
+		return nil, err
 	}
 	sandboxes, err := p.c.deps.Runtime.SandboxImage(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the sandboxes' image: %w", err)
 	}
-	now := time.Now()
-	first := now
-	if !p.looked {
-		first = p.began
+	s := p.judge(images, inUse, canonical(sandboxes))
+	if partial == nil {
+		p.prune(ctx, before, s.known)
+	} else {
+		p.keepUnseen(s.known, s.names)
 	}
-	inUse := map[string]bool{}
-	for _, c := range containers {
-		for _, name := range []string{c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage(), c.GetImageRef(), c.GetImageId()} {
-			inUse[canonical(name)] = true
-		}
+	p.images, p.looked, p.blank = s.known, true, s.blank
+	p.c.forgetUses(s.names)
+	slices.SortFunc(s.unused, func(a, b *record) int {
+		return cmp.Or(a.lastUsed.Compare(b.lastUsed), a.firstSeen.Compare(b.firstSeen), strings.Compare(a.image.GetId(), b.image.GetId()))
+	})
+	return s.unused, nil
+}
+
+// inUse are the names and ids of the images that containers have.
+func (p *pass) inUse(ctx context.Context) (map[string]bool, error) {
+	containers, err := p.c.deps.Runtime.ListContainers(ctx, "")
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	mounted, err := p.mounted(ctx, containers)
 	if err != nil {
 		return nil, err
 	}
+	out := map[string]bool{}
 	for _, name := range mounted {
-		inUse[canonical(name)] = true
+		out[canonical(name)] = true
 	}
-	delete(inUse, "")
-	var unused []*record
-	known, names := map[string]*record{}, map[string]bool{}
-	blank := false
+	for _, c := range containers {
+		for _, name := range []string{c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage(), c.GetImageRef(), c.GetImageId()} {
+			out[canonical(name)] = true
+		}
+	}
+	delete(out, "")
+	return out, nil
+}
+
+// seen is what a look has shown.
+type seen struct {
+	known  map[string]*record // by id
+	names  map[string]bool    // of all of them
+	unused []*record          // in no order
+	blank  bool               // there is one without an id
+}
+
+// judge says which images nobody uses. Those of the sandboxes, and such as the runtime
+// keeps, stay though nobody does.
+func (p *pass) judge(images []*runtimeapi.Image, inUse map[string]bool, sandboxes string) seen {
+	now := time.Now()
+	first := now
+	if !p.looked {
+		first = p.began
+	}
+	s := seen{known: map[string]*record{}, names: map[string]bool{}}
 	for _, image := range images {
 		if image.GetId() == "" {
-			p.skip(image, &blank)
+			p.skip(image, &s.blank)
 			continue
 		}
 		r := p.images[image.GetId()]
@@ -100,9 +132,9 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 			r = &record{firstSeen: first}
 		}
 		r.image, r.names = image, namesOf(image)
-		known[image.GetId()] = r
+		s.known[image.GetId()] = r
 		for _, name := range r.names {
-			names[name] = true
+			s.names[name] = true
 		}
 		if anyOf(r.names, inUse) {
 			r.lastUsed = now
@@ -111,21 +143,11 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 		if last := p.c.lastUse(r.names); last.After(r.lastUsed) {
 			r.lastUsed = last
 		}
-		if !image.GetPinned() && !slices.Contains(r.names, canonical(sandboxes)) {
-			unused = append(unused, r)
+		if !image.GetPinned() && !slices.Contains(r.names, sandboxes) {
+			s.unused = append(s.unused, r)
 		}
 	}
-	if partial == nil {
-		p.prune(ctx, before, known)
-	} else {
-		p.keepUnseen(known, names)
-	}
-	p.images, p.looked, p.blank = known, true, blank
-	p.c.forgetUses(names)
-	slices.SortFunc(unused, func(a, b *record) int {
-		return cmp.Or(a.lastUsed.Compare(b.lastUsed), a.firstSeen.Compare(b.firstSeen), strings.Compare(a.image.GetId(), b.image.GetId()))
-	})
-	return unused, nil
+	return s
 }
 
 // mounted are the images that containers have as volumes, as they were resolved: the name

@@ -102,7 +102,7 @@ func (r *Rotator) rotate(ctx context.Context, c podstate.ContainerRow) error {
 			_ = dir.Close()
 		}
 	}()
-	kept, err := clean(dir, p.name, r.cfg.MaxFiles-2, func(name string) bool { return r.zipper.working(c.LogPath, name) })
+	kept, err := clean(dir, p.name, int(r.maxFiles.Load())-2, func(name string) bool { return r.zipper.working(c.LogPath, name) })
 	if err != nil {
 		return fmt.Errorf("remove old files of log %s: %w", c.LogPath, err)
 	}

@@ -24,6 +24,7 @@ import (
 	"context"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -72,8 +73,10 @@ type Deps struct {
 
 // Rotator rotates logs.
 type Rotator struct {
-	cfg  Config
+	cfg  Config // MaxSize and MaxFiles are those below
 	deps Deps
+	// maxSize and maxFiles may change while it runs.
+	maxSize, maxFiles atomic.Int64
 	// slots bounds the rotations that are under way.
 	slots  chan struct{}
 	zipper *zipper
@@ -84,17 +87,26 @@ type Rotator struct {
 
 // New returns a Rotator; it starts nothing.
 func New(cfg Config, deps Deps) *Rotator {
-	if cfg.MaxFiles < 2 {
-		cfg.MaxFiles = 5
-	}
 	if cfg.Interval <= 0 {
 		cfg.Interval = 10 * time.Second
 	}
 	cfg.PodLogsDir = filepath.Clean(cfg.PodLogsDir)
-	return &Rotator{
+	r := &Rotator{
 		cfg: cfg, deps: deps, slots: make(chan struct{}, max(cfg.Workers, 1)), zipper: newZipper(),
 		running: map[string]bool{},
 	}
+	r.SetLimits(cfg.MaxSize, cfg.MaxFiles)
+	return r
+}
+
+// SetLimits has other sizes and numbers be used (Config.MaxSize, Config.MaxFiles) from the
+// next look at each log on. Safe for concurrent use.
+func (r *Rotator) SetLimits(maxSize int64, maxFiles int) {
+	if maxFiles < 2 {
+		maxFiles = 5
+	}
+	r.maxSize.Store(maxSize)
+	r.maxFiles.Store(int64(maxFiles))
 }
 
 // Run rotates until ctx is done, and returns when nothing is under way any more.

@@ -131,17 +131,22 @@ func (w *world) names() []string {
 
 // start runs a Rotator until the returned function is called.
 func (w *world) start(cfg Config) (stop func()) {
+	stop, _ = w.startRotator(cfg)
+	return stop
+}
+
+func (w *world) startRotator(cfg Config) (stop func(), r *Rotator) {
 	cfg.PodLogsDir = w.root
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
-	r := New(cfg, Deps{Runtime: w, Containers: w.table})
+	r = New(cfg, Deps{Runtime: w, Containers: w.table})
 	go func() { done <- r.Run(ctx) }()
 	return func() {
 		cancel()
 		if err := <-done; err != nil {
 			w.t.Error(err)
 		}
-	}
+	}, r
 }
 
 // lines reads all that is kept of the log, oldest first, and fails when

@@ -93,7 +93,7 @@ func (l *loop) take(f frame) {
 		l.r.setRunning(c.LogPath, true)
 		if t := l.logs[c.ID]; t != nil {
 			t.container = c
-		} else if l.r.cfg.MaxSize > 0 {
+		} else {
 			l.logs[c.ID] = &tracked{container: c, next: time.Now()}
 		}
 	}
@@ -121,9 +121,13 @@ func (l *loop) next() (next time.Time, any bool) {
 
 // look looks at the logs that are due.
 func (l *loop) look(ctx context.Context) {
-	now := time.Now()
+	now, most := time.Now(), l.r.maxSize.Load()
 	for _, t := range l.logs {
 		if t.busy || t.next.After(now) {
+			continue
+		}
+		if most <= 0 { // nothing is rotated, until that is another
+			t.next = l.tick(now)
 			continue
 		}
 		info, err := os.Lstat(t.container.LogPath)
@@ -135,10 +139,10 @@ func (l *loop) look(ctx context.Context) {
 			l.start(ctx, t, l.r.reopen, l.r.cfg.Interval) // a runtime may write none
 		case err != nil || !info.Mode().IsRegular():
 			t.next = l.tick(now) // nothing that can be rotated; it may become one
-		case info.Size() >= l.r.cfg.MaxSize:
+		case info.Size() >= most:
 			l.start(ctx, t, l.r.rotate, soonest)
 		default:
-			t.next = l.after(now, t.growth.wait(l.r.cfg.MaxSize-info.Size(), now, t.container.StartedAt))
+			t.next = l.after(now, t.growth.wait(most-info.Size(), now, t.container.StartedAt))
 		}
 	}
 }

@@ -12,8 +12,9 @@ import (
 // the planner decides on what is there; it may never come to something else.
 
 // inTheWay are the containers of a start's name that were made and never started, newer
-// than what settles it: they go, whether it is made anew or not. settled says that there is nothing to start: something of
-// the name lives after all, or this very start has come and gone.
+// than what settles it: they go, whether it is made anew or not. settled says that there
+// is nothing to start: something of the name lives after all, or this very start has come
+// and gone.
 func inTheWay(o podstate.Observed, a podstate.Action) (halfMade []string, settled bool) {
 	for i := range o.Containers {
 		c := &o.Containers[i]

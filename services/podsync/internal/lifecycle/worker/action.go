@@ -98,7 +98,7 @@ func (w *worker) finish(o outcome) {
 
 // planned is an outcome in the planner's words.
 func (w *worker) planned(o outcome, now time.Time) plan.Outcome {
-	out := plan.Outcome{Action: o.action, Cancelled: o.cancelled, ImageRef: o.result.ImageRef, AllocatedAt: o.result.AllocatedAt}
+	out := plan.Outcome{Action: o.action, At: now, Cancelled: o.cancelled, ImageRef: o.result.ImageRef, AllocatedAt: o.result.AllocatedAt}
 	if o.err == nil {
 		return out
 	}

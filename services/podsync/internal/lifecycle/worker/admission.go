@@ -203,9 +203,8 @@ func running(c podstate.Container) bool {
 	return c.State == podstate.StateRunning || c.State == podstate.StateUnknown
 }
 
-// accept notes that a pod was admitted in a previous run, and
-// returns what it was allocated there: from here on it may be allocated something
-// else at any time.
+// accept notes that a pod was admitted in a previous run, and returns what it was
+// allocated there: from here on it may be allocated something else at any time.
 func (r *Registry) accept(uid types.UID, since time.Time) (had resize.Allocation, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

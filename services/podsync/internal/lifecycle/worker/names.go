@@ -12,10 +12,10 @@ import (
 // apiSource is the source whose pods have unique names by themselves.
 const apiSource = "api"
 
-// holdLocked keeps a static pod back while an earlier one of its name has not ended:
-// they run one after the other. That the runtime cannot remove what has ended keeps
-// nobody back. The earlier one may be of a previous run
-// , when the manifest was changed in between.
+// holdLocked keeps a static pod back while an earlier one of its name has not ended: they
+// run one after the other. That the runtime cannot remove what has ended keeps nobody
+// back. The earlier one may be of a previous run, when the manifest was changed in
+// between.
 func (r *Registry) holdLocked(w *held) {
 	if w.source == apiSource {
 		return

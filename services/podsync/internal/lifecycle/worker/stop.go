@@ -154,9 +154,14 @@ func (r *Registry) Endings() []podstate.Ending {
 	defer r.mu.Unlock()
 	var out []podstate.Ending
 	for uid, h := range r.pods {
-		if h.ending != nil && !h.freed {
-			out = append(out, podstate.Ending{UID: uid, Stop: h.ending.stop, Since: h.ending.since, Ended: h.stopped})
+		if h.ending == nil || h.freed {
+			continue
 		}
+		e := podstate.Ending{UID: uid, Stop: h.ending.stop, Since: h.ending.since, Ended: h.stopped}
+		if h.pod != nil {
+			e.Namespace, e.Name = h.pod.Namespace, h.pod.Name
+		}
+		out = append(out, e)
 	}
 	return out
 }

@@ -219,6 +219,44 @@ func TestWhichPodsTheNodeEndsIsKnownUntilNothingOfThemIsLeft(t *testing.T) {
 	})
 }
 
+func TestAPodThatEndsIsNamedThoughItsSourceHasDroppedIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, pod := runningPod(t, fakecri.Term{After: 3 * time.Second})
+		if _, err := r.reg.Stop(t.Context(), pod.UID, evicted(30), nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		r.reg.Remove(pod.UID, "api")
+		if all := r.reg.Endings(); len(all) != 1 || all[0].Namespace != pod.Namespace || all[0].Name != pod.Name || all[0].Stop.Reason != "Evicted" {
+			t.Errorf("%+v", all)
+		}
+		r.until("nothing of it is left", time.Minute, func() bool { return len(r.reg.Endings()) == 0 })
+	})
+}
+
+// The decision is on the disk, and what runs is in the runtime.
+func TestAPodThatNoSourceHasEndsForTheReasonOfBeforePodsyncsDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, pod := runningPod(t, fakecri.Term{After: 3 * time.Second})
+		if _, err := r.reg.Stop(t.Context(), pod.UID, evicted(30), nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		r.stop()
+		r.start()
+		r.reg.Ready("api")
+		r.until("it is ended", time.Minute, func() bool { return len(r.reg.Endings()) > 0 })
+		if all := r.reg.Endings(); len(all) != 1 || all[0].UID != pod.UID || all[0].Stop.Reason != "Evicted" || all[0].Ended {
+			t.Errorf("%+v", all)
+		}
+		r.until("nothing of it is left", time.Minute, func() bool { return len(r.reg.Endings()) == 0 })
+		synctest.Wait()
+		if r.ends.Of(pod.UID) != nil {
+			t.Error("what is over is still kept")
+		}
+	})
+}
+
 func TestExplainSaysWhyTheNodeEndsAPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, pod := runningPod(t, fakecri.Term{Ignore: true})

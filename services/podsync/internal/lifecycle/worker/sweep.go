@@ -29,7 +29,11 @@ func (r *Registry) sweep() {
 	r.sweeping = true
 	known := func(uid types.UID) bool { return r.pods[uid] != nil || r.doubtedLocked(uid) }
 	r.deps.Allocations.Prune(known)
-	r.deps.Ends.Prune(known)
+	// What runs of a pod that its source has dropped meanwhile ends for the same reason.
+	r.deps.Ends.Prune(func(uid types.UID) bool {
+		_, runs := r.observed[uid]
+		return runs || known(uid)
+	})
 	r.deps.Conditions.Prune(known)
 	if r.deps.AllKnown != nil {
 		r.deps.AllKnown(known)
@@ -65,5 +69,9 @@ func (r *Registry) sweepDisk(life context.Context) {
 func (r *Registry) orphanLocked(uid types.UID) {
 	r.deps.Metrics.orphaned()
 	r.deps.Mirrors.Orphan(uid)
-	r.startLocked(r.addLocked(uid))
+	w := r.addLocked(uid)
+	if stop := r.deps.Ends.Of(uid); stop != nil {
+		w.endsLocked(*stop)
+	}
+	r.startLocked(w)
 }

@@ -73,3 +73,31 @@ func TestAnImageThatComesWhileAnInitContainerRunsIsThereInTime(t *testing.T) {
 		}
 	})
 }
+
+func TestAContainerWhosePolicyIsAlwaysRunsWhatTheRegistryHasWhenItIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{
+			Images: []string{"init:1"}, Registry: map[string]fakecri.RemoteImage{"app:1": {Content: "old"}},
+			Scripts: map[string]fakecri.Script{"init:1": runsOn(fakecri.Term{}), "app:1": runsOn(fakecri.Term{})},
+		})
+		r.reg.Ready("api")
+		pod := newPod("p", v1.Container{Image: "app:1", ImagePullPolicy: v1.PullAlways})
+		pod.Spec.InitContainers = []v1.Container{{Name: "i", Image: "init:1", ImagePullPolicy: v1.PullIfNotPresent}}
+		r.reg.Set(pod, "api")
+		r.until("the image is pulled while the init container runs", time.Minute, func() bool {
+			st := r.status(pod.UID).InitContainerStatuses
+			return len(r.rt.Pulls()) == 1 && len(st) == 1 && st[0].State.Running != nil
+		})
+		now := fakecri.RemoteImage{Content: "new"}
+		r.rt.SetImage("app:1", now) // as an init container that builds it does
+		if err := r.rt.Exit(r.rt.Snapshot().Containers[0].ID, 0, "Completed"); err != nil {
+			t.Fatal(err)
+		}
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		for _, c := range r.rt.Snapshot().Containers {
+			if got := c.Config.GetImage().GetImage(); c.Name() != "i" && got != fakecri.ImageID("app:1", now) {
+				t.Errorf("it runs %s", got)
+			}
+		}
+	})
+}

@@ -52,11 +52,11 @@ func (s *Store) LoadAll(log logr.Logger, dir string) {
 	}
 }
 
-// Adopt takes over what a kubelet had allocated, from the file of its that path
-// names, where this process has kept nothing, or somebody has removed that, and
-// when a kubelet has written it since: it is without this process's mark then. It writes down what it
-// took over. A file that is not there says nothing. One that cannot be used changes nothing and is told with what to do; it is left
-// where it is, for it is not ours.
+// Adopt takes over what a kubelet had allocated, from the file of its that path names,
+// where this process has kept nothing, or somebody has removed that, and when a kubelet
+// has written it since: it is without this process's mark then. It writes down what it
+// took over. A file that is not there says nothing. One that cannot be used changes
+// nothing and is told with what to do; it is left where it is, for it is not ours.
 //
 // Call it after Load and before the first Get and Put. It returns how many pods' were
 // taken over.

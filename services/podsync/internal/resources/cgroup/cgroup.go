@@ -29,7 +29,8 @@ type Config struct {
 	// Root is cgroupRoot; empty means "/".
 	Root   string
 	Driver Driver
-	// EnforcePods limits kubepods to the node's allocatable (enforceNodeAllocatable has "pods").
+	// EnforcePods limits kubepods to the node's allocatable (enforceNodeAllocatable has
+	// "pods"); its share of cpu it has in any case.
 	EnforcePods bool
 	// PodPidsLimit is pids.max of each pod; zero or less for none.
 	PodPidsLimit int64
@@ -59,7 +60,8 @@ type Tiers struct {
 	// Burstable and BestEffort is what pods of these classes may use; zero for no limit.
 	Burstable, BestEffort int64
 	// Min is what of all pods' is protected in any case, and Low what of burstable ones'
-	// is as long as others have something to give; on cgroup v2 with MemoryQoS only.
+	// is as long as others have something to give; on cgroup v2 with MemoryQoS only: without
+	// it what others have protected stays.
 	Min, Low int64
 }
 

@@ -50,7 +50,7 @@ func (t *tree) limit(r Reserved) error {
 		w.shares = resources.Shares(r.MilliCPU)
 	}
 	if t.cfg.MemoryQoS.On && r.MemoryBytes > 0 { // What is reserved is protected, too.
-		w.protects, w.min = true, r.MemoryBytes
+		w.protected = map[string]int64{memoryMin: r.MemoryBytes}
 	}
 	text := fmt.Sprintf("%+v", w)
 	t.mu.Lock()
@@ -60,9 +60,7 @@ func (t *tree) limit(r Reserved) error {
 		return nil
 	}
 	// It is somebody else's: what is not reserved is not touched.
-	values := t.resources(m, w, false)
-	delete(values.Unified, "memory.low")
-	if err := m.Set(values); err != nil {
+	if err := m.Set(t.resources(m, w, false)); err != nil {
 		return fmt.Errorf("%s: %w; if what runs in it uses more already, reserve more", what, err)
 	}
 	t.mu.Lock()

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -131,5 +132,17 @@ func TestUnifiedCgroupsGetWeightsAndMaxima(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(root, "kubepods/burstable/podb/cpu.max")); err == nil {
 		t.Error("a pod without a limit has a quota")
+	}
+}
+
+func TestPodsHaveTheSharesOfTheMachineAlsoWithoutALimit(t *testing.T) {
+	tr, root := onPaper(t, Config{})
+	if err := tr.Setup(t.Context(), Limits{MilliCPU: 8000, MemoryBytes: 1 << 30, PIDs: 5000}); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{"cpu.weight": fmt.Sprint(cgroups.ConvertCPUSharesToCgroupV2Value(8192)), "memory.max": "", "pids.max": ""} {
+		if raw, err := os.ReadFile(filepath.Join(root, "kubepods", file)); strings.TrimSpace(string(raw)) != want || want != "" && err != nil {
+			t.Errorf("%s is %q, want %q (%v)", file, raw, want, err)
+		}
 	}
 }

@@ -102,7 +102,7 @@ func (s System) move() (moved int, err error) {
 			case errors.Is(err, unix.ESRCH): // It has ended.
 			case first != nil:
 			case errors.Is(err, unix.EPERM):
-				first = fmt.Errorf("systemCgroups: move process %d from cgroup %s to %s: %w; it takes CAP_SYS_NICE to move one that has more rights than this process: add CapabilityBoundingSet=CAP_SYS_NICE to polylet-podsync.service by a drop-in, or leave systemCgroups out", pid, root, name, err)
+				first = fmt.Errorf("systemCgroups: move process %d from cgroup %s to %s: %w; it takes CAP_SYS_NICE to move one that has more rights than this process: give it to podsync (polylet-podsync.service does), or leave systemCgroups out", pid, root, name, err)
 			default:
 				first = fmt.Errorf("systemCgroups: move process %d from cgroup %s to %s: %w", pid, root, name, err)
 			}

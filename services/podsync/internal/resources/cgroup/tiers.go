@@ -23,8 +23,8 @@ func (t *tree) setTiers(tiers *Tiers) error {
 	best, burst := wanted{shares: 2, keepsMemory: tiers == nil}, wanted{keepsMemory: tiers == nil}
 	if tiers == nil {
 		tiers = &Tiers{}
-	} else {
-		burst.protects, burst.low = true, tiers.Low
+	} else if t.cfg.MemoryQoS.On {
+		burst.protected = map[string]int64{memoryLow: tiers.Low}
 	}
 	var inUse []error
 	for _, c := range []struct {

@@ -170,13 +170,45 @@ func TestMemoryIsProtectedOnUnifiedCgroups(t *testing.T) {
 		"system.slice/memory.min": "1048576",
 		"system.slice/memory.low": "4096", // Who owns it has said so.
 	})
-	// A later run without the gate.
-	again, _ := onPaper(t, Config{EnforcePods: true})
-	again.bases = func() (map[string]string, error) { return map[string]string{"": root}, nil }
-	if err := again.Setup(ctx, Limits{Tiers: &Tiers{}}); err != nil {
+	for _, file := range []string{"kubepods/memory.low", "kubepods/burstable/memory.min", "kubepods/besteffort/memory.min"} {
+		if raw, err := os.ReadFile(filepath.Join(root, file)); err == nil {
+			t.Errorf("%s is %q: that is not for this gate to say", file, raw)
+		}
+	}
+	if err := tr.Setup(ctx, Limits{Tiers: &Tiers{}}); err != nil {
 		t.Fatal(err)
 	}
-	want("without it", map[string]string{"kubepods/memory.min": "0", "kubepods/burstable/memory.low": "0"})
+	want("when nothing is protected any more", map[string]string{"kubepods/memory.min": "0", "kubepods/burstable/memory.low": "0"})
+}
+
+// As MemoryMin= of a drop-in for kubepods.slice: the kubelet leaves it alone, too.
+func TestWhatOthersHaveProtectedOfMemoryStaysWithoutMemoryQoS(t *testing.T) {
+	tr, root := onPaper(t, Config{EnforcePods: true})
+	files := map[string]string{}
+	for _, group := range []string{"kubepods", "kubepods/burstable", "kubepods/burstable/podb"} {
+		if err := os.MkdirAll(filepath.Join(root, group), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"memory.min", "memory.low"} {
+			files[filepath.Join(root, group, file)] = "8192"
+		}
+	}
+	for file, text := range files {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tr.Setup(t.Context(), Limits{Tiers: &Tiers{Min: 1 << 30, Low: 1 << 30}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tr.Ensure(t.Context(), podOf("b", list("1", "32Mi"), nil)); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range files {
+		if raw, err := os.ReadFile(file); err != nil || string(raw) != want {
+			t.Errorf("%s is %q, %v", file, raw, err)
+		}
+	}
 }
 
 func TestPodsThatUseMoreThanIsLeftToTheirClassGetNoMoreEachTimeItIsTried(t *testing.T) {

@@ -124,17 +124,17 @@ func (t *tree) handle(config *cgroups.Cgroup, paths map[string]string) (cgroups.
 // use, for which pods would be killed: it is ErrInUse then.
 func (t *tree) Setup(_ context.Context, limits Limits) error {
 	w := wanted{}
+	if limits.MilliCPU > 0 {
+		w.shares = resources.Shares(limits.MilliCPU)
+	}
 	if t.cfg.EnforcePods {
-		w = wanted{shares: resources.Shares(limits.MilliCPU), memory: limits.MemoryBytes, pids: limits.PIDs, huge: map[string]int64{}}
-		if limits.MilliCPU <= 0 {
-			w.shares = 0
-		}
+		w.memory, w.pids, w.huge = limits.MemoryBytes, limits.PIDs, map[string]int64{}
 		for bytes, limit := range limits.HugePages {
 			w.huge[resources.PageSizeName(bytes)] = limit
 		}
 	}
-	if limits.Tiers != nil {
-		w.protects, w.min = true, limits.Tiers.Min // Also to nothing, for an earlier run.
+	if t.cfg.MemoryQoS.On && limits.Tiers != nil {
+		w.protected = map[string]int64{memoryMin: limits.Tiers.Min} // Also to nothing, for an earlier run.
 	}
 	var inUse, err error
 	if w.memory, err = t.bearable(t.kubepods(), w.memory); errors.Is(err, ErrInUse) {
@@ -169,8 +169,10 @@ func (t *tree) wanted(pod *v1.Pod) wanted {
 	if t.cfg.PodPidsLimit > 0 {
 		w.pids = t.cfg.PodPidsLimit
 	}
-	w.protects = t.cfg.MemoryQoS.On
-	w.min, w.low = t.cfg.MemoryQoS.Pod(pod)
+	if t.cfg.MemoryQoS.On {
+		minimum, low := t.cfg.MemoryQoS.Pod(pod)
+		w.protected = map[string]int64{memoryMin: minimum, memoryLow: low}
+	}
 	for _, size := range cgroups.HugePageSizes() {
 		w.huge[size] = total.HugePages[size]
 	}

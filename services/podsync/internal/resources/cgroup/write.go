@@ -17,6 +17,13 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
+// Files of cgroup v2 that protect memory: in any case, and as long as others have
+// something to give.
+const (
+	memoryMin = "memory.min"
+	memoryLow = "memory.low"
+)
+
 // wanted are the values of one cgroup; zero means none.
 type wanted struct {
 	shares       uint64
@@ -26,9 +33,9 @@ type wanted struct {
 	huge         map[string]int64
 	// keepsMemory: what the cgroup may have of memory stays as it is.
 	keepsMemory bool
-	// protects: min and low say what of memory is protected, on cgroup v2.
-	protects bool
-	min, low int64
+	// protected are the files of cgroup v2 that say what of memory is protected; one that
+	// is not named stays as it is.
+	protected map[string]int64
 }
 
 // write makes a cgroup and gives it these values, unless it has them.
@@ -77,8 +84,13 @@ func (t *tree) resources(m cgroups.Manager, w wanted, existed bool) *cgroups.Res
 			r.Memory = -1
 		}
 	}
-	if t.unified && t.has(m, "memory") && w.protects {
-		r.Unified = map[string]string{"memory.min": strconv.FormatInt(w.min, 10), "memory.low": strconv.FormatInt(w.low, 10)}
+	if t.unified && t.has(m, "memory") {
+		for file, bytes := range w.protected {
+			if r.Unified == nil {
+				r.Unified = map[string]string{}
+			}
+			r.Unified[file] = strconv.FormatInt(bytes, 10)
+		}
 	}
 	if t.has(m, "pids") {
 		switch {

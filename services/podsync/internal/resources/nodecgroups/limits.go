@@ -12,14 +12,17 @@ import (
 
 // limits are what all pods together may use: the machine without what is
 // reserved (what eviction keeps free is not taken off), and what those may use
-// for whom it is reserved.
+// for whom it is reserved. Without a limit they have the shares of the whole machine: with
+// those that the kernel gives a cgroup all of them had as much as one other.
 func (c *Cgroups) limits() cgroup.Limits {
 	has := c.deps.Capacity()
-	limits := cgroup.Limits{Reserved: c.cfg.Enforced, Tiers: c.tiers(has.Memory().Value() - c.cfg.ReservedMemoryBytes)}
+	limits := cgroup.Limits{
+		Reserved: c.cfg.Enforced, Tiers: c.tiers(has.Memory().Value() - c.cfg.ReservedMemoryBytes), MilliCPU: has.Cpu().MilliValue(),
+	}
 	if !c.cfg.EnforcePods {
 		return limits
 	}
-	limits.MilliCPU = has.Cpu().MilliValue() - c.cfg.ReservedMilliCPU
+	limits.MilliCPU -= c.cfg.ReservedMilliCPU
 	limits.MemoryBytes = has.Memory().Value() - c.cfg.ReservedMemoryBytes
 	if most := capacity.Processes(); most > 0 {
 		limits.PIDs = most - c.cfg.ReservedPIDs

@@ -35,7 +35,7 @@ func TestAllPodsTogetherMayUseTheMachineWithoutWhatIsReserved(t *testing.T) {
 		t.Errorf("limits %+v, want %+v", got, want)
 	}
 	c.cfg.EnforcePods = false
-	if got := c.limits(); got.MilliCPU != 0 || len(got.Reserved) != 1 {
+	if got := c.limits(); got.MilliCPU != 4000 || got.MemoryBytes != 0 || got.PIDs != 0 || got.HugePages != nil || len(got.Reserved) != 1 {
 		t.Errorf("without pods: %+v", got)
 	}
 }

@@ -94,9 +94,9 @@ func (m Amounts) equalIn(o Amounts, name v1.ResourceName) bool {
 	return true
 }
 
-// swaps says whether a container that may swap is to change what it may swap while it
-// runs, which follows from its request of memory: only burstable ones with a request
-// below their limit swap, and not those of critical pods.
+// swaps says whether a container that may swap, or then may, is to change what it may
+// swap while it runs, which follows from its request of memory: only burstable ones with
+// a request below their limit swap, and not those of critical pods.
 func swaps(pod *v1.Pod, next, now Allocation) bool {
 	if pod.Status.QOSClass != v1.PodQOSBurstable || podutil.Critical(pod) {
 		return false
@@ -104,15 +104,20 @@ func swaps(pod *v1.Pod, next, now Allocation) bool {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			c := &list[i]
-			m, old := next.Containers[c.Name], now.Containers[c.Name]
-			request, limit := old.Requests[v1.ResourceMemory], old.Limits[v1.ResourceMemory]
-			wanted := m.Requests[v1.ResourceMemory]
-			if !request.IsZero() && request.Cmp(limit) != 0 && !Restarts(c, v1.ResourceMemory) && wanted.Cmp(request) != 0 {
+			wanted, had := next.Containers[c.Name], now.Containers[c.Name]
+			p, q := wanted.Requests[v1.ResourceMemory], had.Requests[v1.ResourceMemory]
+			if p.Cmp(q) != 0 && !Restarts(c, v1.ResourceMemory) && (wanted.maySwap() || had.maySwap()) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// maySwap says whether a container of a burstable pod that has this may swap.
+func (m Amounts) maySwap() bool {
+	request, limit := m.Requests[v1.ResourceMemory], m.Limits[v1.ResourceMemory]
+	return !request.IsZero() && request.Cmp(limit) != 0
 }
 
 // Restarts says whether a container asks to be restarted for a change of a resource.

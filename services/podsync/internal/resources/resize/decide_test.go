@@ -52,6 +52,19 @@ func TestALimitOfMemoryAndCriticalPodsCanBeResizedBesideSwap(t *testing.T) {
 	if got := Infeasible(now, old, false, Policies{Swap: true}); got != "" {
 		t.Errorf("only the limit changes: %q", got)
 	}
+	for name, limits := range map[string][2]string{"does not swap and would then": {"1Gi", "2Gi"}, "swaps and would then not": {"2Gi", "3Gi"}} {
+		old, now := pod("p", v1.PodQOSBurstable, list("memory", "1Gi"), with(limits[0])), pod("p", v1.PodQOSBurstable, list("memory", "512Mi"), with(limits[1]))
+		if limits[1] == "3Gi" {
+			now = pod("p", v1.PodQOSBurstable, list("memory", "3Gi"), with(limits[1]))
+		}
+		if got := Infeasible(now, old, false, Policies{Swap: true}); got != messageSwap {
+			t.Errorf("one that %s: %q", name, got)
+		}
+	}
+	old, now = pod("p", v1.PodQOSBurstable, list("memory", "1Gi"), with("1Gi")), pod("p", v1.PodQOSBurstable, list("memory", "2Gi"), with("2Gi"))
+	if got := Infeasible(now, old, false, Policies{Swap: true}); got != "" {
+		t.Errorf("one that never swaps: %q", got)
+	}
 	priority := int32(2000001000)
 	critical := func(p *v1.Pod) { p.Spec.Priority = &priority }
 	old, now = pod("p", v1.PodQOSBurstable, list("memory", "1Gi"), with("3Gi"), critical), pod("p", v1.PodQOSBurstable, list("memory", "2Gi"), with("3Gi"), critical)

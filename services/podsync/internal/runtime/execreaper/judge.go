@@ -88,11 +88,12 @@ const (
 // Judge says for each root whose command it is. A session has one root at most,
 // and may have none: its command has not started yet, or has ended just now.
 //
-// A root may be the command of any session that had begun by its start; if it is
-// just what some of them asked for, only of those and of such as name its
-// program, and its arguments too where the client has left: such a one may have no
-// command any more, and would take the place of all that its text names. It belongs to a session for certain when no other that has none for
-// certain may have it. What may belong to a session that goes on is spared.
+// A root may be the command of any session that had begun by its start; if it is just
+// what some of them asked for, only of those and of such as name its program, and its
+// arguments too where the client has left: such a one may have no command any more, and
+// would take the place of all that its text names. It belongs to a session for certain
+// when no other that has none for certain may have it. What may belong to a session that
+// goes on is spared.
 func Judge(sessions []Session, roots []Root) []Ruling {
 	m := match{sessions: sessions, roots: roots, fitting: make([][]uint8, len(roots)), owner: make([]int, len(roots)), settled: make([]bool, len(sessions))}
 	m.possible = make([][]bool, len(roots))

@@ -67,18 +67,31 @@ func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, name string) []cr
 	return out
 }
 
+// mostSecrets is how many pull secrets of a pod are looked at, and mostOfSecrets how many
+// credentials are taken from them for one image, each of which may be tried: a spec may name
+// fifty thousand, or as often one that has as many keys which fit.
+const mostSecrets, mostOfSecrets = 256, 100
+
 func (p *Puller) fromSecrets(ctx context.Context, pod *v1.Pod, name string) (out []credential) {
 	var missing []string
+	looked := map[string]bool{}
 	for _, ref := range pod.Spec.ImagePullSecrets {
-		if ref.Name == "" {
+		if ref.Name == "" || looked[ref.Name] {
 			continue
 		}
+		if len(looked) == mostSecrets || len(out) == mostOfSecrets {
+			klog.FromContext(ctx).Info("Not all pull secrets of a pod are looked at: name fewer, or let fewer of their keys fit the image",
+				"pod", klog.KObj(pod), "image", name, "mostSecrets", mostSecrets, "mostCredentials", mostOfSecrets)
+			break
+		}
+		looked[ref.Name] = true
 		secret, ks, err := p.secret(ctx, pod.Namespace, ref.Name)
 		if err != nil {
 			missing = append(missing, ref.Name)
 			continue
 		}
-		for _, auth := range ks.match(name) {
+		fitting := ks.match(name)
+		for _, auth := range fitting[:min(len(fitting), mostOfSecrets-len(out))] {
 			out = append(out, credential{auth: auth, secret: &kubeletv1beta1.ImagePullSecret{
 				UID: string(secret.UID), Namespace: secret.Namespace, Name: secret.Name, CredentialHash: hashOf(auth),
 			}})

@@ -102,8 +102,8 @@ type Request struct {
 	Image string
 	// Policy empty is what the API would fill in.
 	Policy v1.PullPolicy
-	// Early: nobody needs the image yet, and a failure has no event. It is tried again
-	// when somebody does.
+	// Early: nobody needs the image yet. One that is there is enough, whatever the policy
+	// says, and a failure has no event. It is asked for again when somebody needs it.
 	Early bool
 	// Waits is told what the pull waits for before it begins, and over when that has
 	// come; may be nil, must not block.
@@ -149,11 +149,14 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (string, error) {
 	}
 	how := policy(r)
 	var present *runtimeapi.Image
-	if how != v1.PullAlways {
+	if how != v1.PullAlways || r.Early {
 		present, err = p.deps.Client.ImageFor(ctx, r.spec(name))
 		if err != nil {
 			return "", p.unclear(r, ErrInspect, fmt.Sprintf("Failed to inspect image %q", r.Image), err)
 		}
+	}
+	if r.Early && present != nil {
+		return present.GetId(), nil // whether it may be used, and is the newest, is asked when it is needed
 	}
 	creds := &credentials{}
 	if present != nil && !p.mustPull(ctx, r, name, present.GetId(), creds) {

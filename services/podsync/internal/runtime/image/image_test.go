@@ -196,6 +196,24 @@ func TestAnImageThatNobodyNeedsYetFailsWithoutAnEvent(t *testing.T) {
 	}
 }
 
+// What is pulled beforehand is what is not there: a registry that lets a node ask five
+// times a second is asked once for each start.
+func TestAnImageThatIsThereIsEnoughBeforeItIsNeeded(t *testing.T) {
+	for policy, pulls := range map[v1.PullPolicy]int{v1.PullAlways: 1, v1.PullIfNotPresent: 0, v1.PullNever: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			f, p := setup(0)
+			r := Request{Pod: &v1.Pod{}, Container: "c", Image: "here:1", Policy: policy, Early: true}
+			if _, err := p.Ensure(t.Context(), r); err != nil || len(f.events) != 0 || len(f.pulls) != 0 {
+				t.Errorf("%s, early: error %v, %d pulls, events %q", policy, err, len(f.pulls), f.events)
+			}
+			r.Early = false
+			if _, err := p.Ensure(t.Context(), r); err != nil || len(f.events) == 0 || len(f.pulls) != pulls {
+				t.Errorf("%s: error %v, %d pulls, events %q", policy, err, len(f.pulls), f.events)
+			}
+		})
+	}
+}
+
 func TestPullsAboveTheRateWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{present: map[string]bool{}}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
@@ -26,14 +27,30 @@ type pull struct {
 	request Request // of who came first
 	creds   []credential
 
-	// placed is closed when the pull has a place, begun when it may go on.
+	// placed is closed when the pull has a place, begun when it may go on, at beganAt.
 	placed, begun chan struct{}
+	beganAt       time.Time
 	done          chan struct{}
 
 	cancel  context.CancelFunc
 	wanters int
 	turn    *turn
 	result  result
+}
+
+// joinWithin is how long after its beginning others join a pull whose policy is to ask
+// each time: a large image takes an hour, and what the registry had when it began is not
+// what it has at its end.
+const joinWithin = 10 * time.Second
+
+// joins says whether a request gets what it asks for by a pull that is under way.
+func (pl *pull) joins(r Request) bool {
+	select {
+	case <-pl.begun:
+		return policy(r) != v1.PullAlways || time.Since(pl.beganAt) <= joinWithin
+	default:
+		return true
+	}
 }
 
 type result struct {
@@ -80,7 +97,7 @@ func (p *Puller) share(ctx context.Context, r Request, name string, creds []cred
 	key := key(r, name, creds)
 	p.mu.Lock()
 	pl := p.pulls[key]
-	if pl == nil {
+	if pl == nil || !pl.joins(r) {
 		pullCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		pl = &pull{name: name, request: r, creds: creds, placed: make(chan struct{}), begun: make(chan struct{}), done: make(chan struct{}), cancel: cancel, turn: p.turns.ask(r.Pod.Namespace)}
 		p.pulls[key] = pl
@@ -165,6 +182,7 @@ func (p *Puller) inTurn(ctx context.Context, pl *pull) result {
 			return result{err: fmt.Errorf("pull QPS exceeded: %w", err)}
 		}
 	}
+	pl.beganAt = time.Now()
 	close(pl.begun)
 	if p.deps.Records == nil {
 		res, _ := p.try(ctx, pl)

@@ -1,12 +1,14 @@
 package image
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,4 +118,40 @@ func TestTheKeyOfAPullIsShortHoweverLongAnnotationsAre(t *testing.T) {
 	if k := key(r, "a:1", nil); len(k) > 64 {
 		t.Errorf("the key of a pull has %d bytes", len(k))
 	}
+}
+
+// What the registry had when a pull began that takes an hour is not what a pod gets that
+// asks later, and each time.
+func TestWhoAsksEachTimeJoinsNoPullThatBeganLongAgo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, p := setup(0)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, c := range []struct {
+			policy v1.PullPolicy
+			after  time.Duration
+			pulls  int
+		}{
+			{v1.PullAlways, 0, 1},
+			{v1.PullAlways, joinWithin, 1},
+			{v1.PullIfNotPresent, time.Minute, 1},
+			{v1.PullAlways, time.Minute, 2},
+			{v1.PullAlways, time.Second, 2},
+		} {
+			time.Sleep(c.after)
+			wg.Go(func() {
+				_, _ = p.Ensure(ctx, Request{Pod: &v1.Pod{}, Container: "c", Image: "hung:1", Policy: c.policy})
+			})
+			synctest.Wait()
+			if f.mu.Lock(); len(f.pulls) != c.pulls {
+				t.Errorf("%s, %v later: %d pulls, want %d", c.policy, c.after, len(f.pulls), c.pulls)
+			}
+			f.mu.Unlock()
+		}
+		cancel()
+		wg.Wait()
+		if synctest.Wait(); f.running != 0 || len(p.pulls) != 0 {
+			t.Errorf("%d pulls go on that nobody wants, %d are kept", f.running, len(p.pulls))
+		}
+	})
 }

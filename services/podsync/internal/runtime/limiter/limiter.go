@@ -64,7 +64,7 @@ type Limiter struct {
 	late    int
 	of      map[string]int // taken, by namespace
 	waiting []*waiter
-	waits   map[string]int // how many of them are of a namespace
+	waits   map[string]int // how many of them are of a namespace; nobody's work does not count
 	gauge   gauge
 }
 
@@ -119,7 +119,9 @@ func (p *Limiter) Acquire(ctx context.Context, order Order) (release func(), err
 		return -1
 	})
 	p.waiting = slices.Insert(p.waiting, at, w)
-	p.waits[order.Namespace]++
+	if order.Namespace != "" {
+		p.waits[order.Namespace]++
+	}
 	p.admitLocked() // who waits may have to leave slots to others
 	p.mu.Unlock()
 	select {
@@ -145,7 +147,8 @@ func (p *Limiter) giveUp(w *waiter) {
 
 // sharesLocked says whether work may have a slot as far as its namespace is concerned:
 // while others wait, or work hangs, half of the slots are for others, as who may make
-// pods can make them start slowly and often, or hang, and older than others'.
+// pods can make them start slowly and often, or hang, and older than others'. Nobody's
+// work waits for nobody: no slot is kept for it.
 func (p *Limiter) sharesLocked(order Order) bool {
 	others := len(p.waits) > 0
 	if p.waits[order.Namespace] > 0 {
@@ -158,7 +161,7 @@ func (p *Limiter) sharesLocked(order Order) bool {
 func (p *Limiter) removeLocked(i int) *waiter {
 	w := p.waiting[i]
 	p.waiting = slices.Delete(p.waiting, i, i+1)
-	if p.waits[w.order.Namespace]--; p.waits[w.order.Namespace] == 0 {
+	if p.waits[w.order.Namespace]--; p.waits[w.order.Namespace] <= 0 {
 		delete(p.waits, w.order.Namespace)
 	}
 	return w

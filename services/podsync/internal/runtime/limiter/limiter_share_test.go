@@ -2,6 +2,8 @@ package limiter
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,5 +42,45 @@ func TestOneNamespaceWhoseStartsAreSlowLeavesSlotsToOthers(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		time.Sleep(time.Minute)
+	})
+}
+
+// What has ended is removed when there is nothing else to do: the removals of pods that
+// are gone, which are nobody's, must not take half of the slots from the stops of others.
+func TestNobodysWorkTakesNoSlotFromANamespaceThatHasWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 4, Initial: 4, Most: 4})
+		var done []string
+		var mu sync.Mutex
+		work := func(what string, order Order) {
+			release, err := p.Acquire(t.Context(), order)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+			mu.Lock()
+			done = append(done, what)
+			mu.Unlock()
+			release()
+		}
+		began := time.Now()
+		for i := range 4 { // all slots are taken
+			go work("first", Order{Namespace: "ns", Created: began, Seq: uint64(i)})
+		}
+		synctest.Wait()
+		for range 8 {
+			go work("removal", Order{Created: began.Add(time.Hour)})
+		}
+		synctest.Wait()
+		for i := range 8 {
+			go work("stop", Order{Namespace: "ns", Created: began.Add(time.Minute), Seq: uint64(i)})
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(done) != 20 || slices.Contains(done[:12], "removal") {
+			t.Errorf("in this order: %v", done)
+		}
 	})
 }

@@ -58,8 +58,16 @@ func (c counted) Invoke(ctx context.Context, method string, req, reply any, opts
 	began := time.Now()
 	err := c.Conn.Invoke(ctx, method, req, reply, opts...)
 	code := status.Code(err)
-	c.called(ctx, call{method, code.String(), code == codes.ResourceExhausted, time.Since(began)})
+	c.called(ctx, call{method, named(code), code == codes.ResourceExhausted, time.Since(began)})
 	return err
+}
+
+// named is a code's name. A driver may send any number, and each would be a series.
+func named(code codes.Code) string {
+	if code > codes.Unauthenticated {
+		return codes.Unknown.String()
+	}
+	return code.String()
 }
 
 // dial returns a connection with the driver at a socket; it connects when it is used.

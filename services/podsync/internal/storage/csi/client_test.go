@@ -45,3 +45,25 @@ func TestEachCallOfADriverIsCountedWithHowItEnded(t *testing.T) {
 		}
 	}
 }
+
+func TestADriversCodesAreFewSeriesWhateverItSends(t *testing.T) {
+	b := newBench(t, nil)
+	reg := prometheus.NewRegistry()
+	b.deps.Metrics = metrics.New(reg)
+	b.register(t)
+	for i := range 100 {
+		b.fault("NodePublishVolume", func(context.Context) error { return status.Error(codes.Code(1000+i), "made up") })
+		if _, err := b.Setup(t.Context(), b.request()); err == nil {
+			t.Fatal("set up by a driver that fails")
+		}
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "csi_operations_seconds" && len(f.GetMetric()) > 5 {
+			t.Errorf("%d series, one for each number that the driver made up", len(f.GetMetric()))
+		}
+	}
+}

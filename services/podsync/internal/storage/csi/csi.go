@@ -2,10 +2,10 @@
 // on this node, and asks them to publish and unpublish volumes in pods' directories.
 //
 // It owns what is at and below <root>/pods/<uid>/volumes/kubernetes.io~csi and
-// <root>/plugins/kubernetes.io/csi. It must
-// never delete what is in a volume, which is its driver's. What was asked for is
-// written beside the volume before it is asked for, so that whoever comes after a crash
-// can take it back. A driver that hangs holds up its own volumes only.
+// <root>/plugins/kubernetes.io/csi. It must never delete what is in a volume, which is
+// its driver's. What was asked for is written beside the volume before it is asked for,
+// so that whoever comes after a crash can take it back. A driver that hangs holds up its
+// own volumes only.
 //
 // A volume of a claim is one for the whole node: one operation with it at a time, staged
 // for its first pod and unstaged after its last. Which pods have it is read from the disk

@@ -67,6 +67,8 @@ type drivers struct {
 	all  map[string]*registered
 	told *watch.Store[string, State]
 	gone []string // names that are told as gone, the oldest first
+	// refused are names of drivers that were not taken, the oldest first.
+	refused []string
 	// waiting are the pods that want a driver which is not there.
 	waiting map[string]map[types.UID]bool
 }
@@ -103,6 +105,7 @@ func (c *Volumes) Register(ctx context.Context, p plugins.Plugin) error {
 	}
 	if err != nil {
 		conn.close()
+		c.drivers.refuse(p.Name)
 		return err
 	}
 	info.Name = p.Name
@@ -164,6 +167,20 @@ func (d *drivers) conflictLocked(name string, highest *version.Version) error {
 	return nil
 }
 
+// refuse notes that a driver was asked and not taken: of who comes with ever new names the
+// first are forgotten.
+func (d *drivers) refuse(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.all[name] != nil || slices.Contains(d.gone, name) || slices.Contains(d.refused, name) {
+		return
+	}
+	if d.refused = append(d.refused, name); len(d.refused) > mostGone {
+		d.forgotten(d.refused[0])
+		d.refused = d.refused[1:]
+	}
+}
+
 // add takes a driver in, and wakes the pods that wait for it.
 func (d *drivers) add(r *registered) error {
 	d.mu.Lock()
@@ -174,6 +191,7 @@ func (d *drivers) add(r *registered) error {
 	old := d.all[r.plugin.Name]
 	d.all[r.plugin.Name] = r
 	d.gone = slices.DeleteFunc(d.gone, func(name string) bool { return name == r.plugin.Name })
+	d.refused = slices.DeleteFunc(d.refused, func(name string) bool { return name == r.plugin.Name })
 	d.told.Set(r.plugin.Name, State{Info: r.said})
 	var wake []types.UID
 	for uid := range d.waiting[r.plugin.Name] {

@@ -3,16 +3,19 @@ package csi
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/polylet/polylet/internal/testkit/fakecsi"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 )
 
 func sum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
@@ -110,5 +113,29 @@ func TestOfDriversThatAreGoneOnlySoManyAreRemembered(t *testing.T) {
 	}
 	if n := b.drivers.told.Len(); n != mostGone || len(b.drivers.gone) != mostGone {
 		t.Errorf("%d are remembered", n)
+	}
+}
+
+func TestOfDriversThatAreNeverTakenOnlySoManyAreRemembered(t *testing.T) {
+	b := newBench(t, nil)
+	reg := prometheus.NewRegistry()
+	b.deps.Metrics = metrics.New(reg)
+	b.drivers.forgotten = b.deps.Metrics.ForgetCSI
+	b.fault("NodeGetInfo", func(context.Context) error { return errors.New("broken") })
+	for i := range 2 * mostGone {
+		p := b.plugin
+		p.Name = fmt.Sprintf("driver-%d", i)
+		if err := b.Register(t.Context(), p); err == nil {
+			t.Fatal("a driver was taken that does not say who the node is")
+		}
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "csi_operations_seconds" && len(f.GetMetric()) != mostGone {
+			t.Errorf("%d series of drivers that were never there, want those of the last %d", len(f.GetMetric()), mostGone)
+		}
 	}
 }

@@ -163,7 +163,7 @@ func (b *builder) put(path string, data []byte, mode *int32) {
 
 func (b *builder) add(path string, file atomicwriter.File) {
 	size := func(f atomicwriter.File) int { return max(len(f.Data), page) }
-	if b.left -= len(file.Data); b.left < 0 || b.full != nil {
+	if b.left -= len(file.Data); b.over() {
 		return
 	}
 	more := size(file)
@@ -185,14 +185,27 @@ func (b *builder) configMap(ctx context.Context, name string, items []v1.KeyToPa
 	if err != nil {
 		return err
 	}
-	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
-	for k, text := range cm.Data {
-		data[k] = []byte(text)
+	const lacks = "configmap references non-existent config key"
+	if len(items) > 0 {
+		copied := map[string][]byte{} // a key may be chosen often
+		return b.keys(func(key string) ([]byte, bool) {
+			if raw, ok := cm.BinaryData[key]; ok {
+				return raw, true
+			}
+			text, ok := cm.Data[key]
+			if copied[key] == nil {
+				copied[key] = []byte(text)
+			}
+			return copied[key], ok
+		}, items, isOptional(optional), lacks)
 	}
-	for k, raw := range cm.BinaryData {
-		data[k] = raw
+	for key, text := range cm.Data {
+		if _, binary := cm.BinaryData[key]; !binary && !b.over() {
+			b.put(key, []byte(text), nil)
+		}
 	}
-	return b.keys(data, items, isOptional(optional), "configmap references non-existent config key")
+	b.all(cm.BinaryData)
+	return nil
 }
 
 func (b *builder) secret(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
@@ -203,20 +216,32 @@ func (b *builder) secret(ctx context.Context, name string, items []v1.KeyToPath,
 	if err != nil {
 		return err
 	}
-	return b.keys(secret.Data, items, isOptional(optional), "references non-existent secret key")
-}
-
-// keys puts the chosen keys at their paths, or all when none is chosen; lacks is said
-// of one that is not there.
-func (b *builder) keys(data map[string][]byte, items []v1.KeyToPath, optional bool, lacks string) error {
 	if len(items) == 0 {
-		for k, raw := range data {
-			b.put(k, raw, nil)
-		}
+		b.all(secret.Data)
 		return nil
 	}
+	return b.keys(func(key string) ([]byte, bool) { raw, ok := secret.Data[key]; return raw, ok }, items, isOptional(optional), "references non-existent secret key")
+}
+
+// all puts all keys where they are called.
+func (b *builder) all(data map[string][]byte) {
+	for key, raw := range data {
+		b.put(key, raw, nil)
+	}
+}
+
+// over says that it is too much already: what else is named, of which there may be tens of
+// thousands, need not be read.
+func (b *builder) over() bool { return b.left < 0 || b.full != nil }
+
+// keys puts the chosen keys at their paths; lacks is said of one that is not there. Of an
+// object that ten thousands of sources name, no more is looked at than these.
+func (b *builder) keys(find func(key string) ([]byte, bool), items []v1.KeyToPath, optional bool, lacks string) error {
 	for _, item := range items {
-		raw, ok := data[item.Key]
+		if b.over() {
+			return nil // files says so
+		}
+		raw, ok := find(item.Key)
 		if !ok && optional {
 			continue
 		}
@@ -230,7 +255,7 @@ func (b *builder) keys(data map[string][]byte, items []v1.KeyToPath, optional bo
 
 func (b *builder) downward(items []v1.DownwardAPIVolumeFile) error {
 	for _, item := range items {
-		if b.left < 0 || b.full != nil {
+		if b.over() {
 			return nil // files says so
 		}
 		var value string

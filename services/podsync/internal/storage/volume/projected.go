@@ -27,6 +27,9 @@ const mostFailed = 10
 func (b *builder) projected(ctx context.Context, sources []v1.VolumeProjection) error {
 	var failed []error
 	for i := range sources {
+		if b.over() {
+			break // files says so
+		}
 		err := b.source(ctx, i, &sources[i])
 		if err == nil {
 			continue

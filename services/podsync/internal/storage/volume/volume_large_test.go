@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -143,5 +144,45 @@ func TestVolumesThatAreBeingMadeCountTogether(t *testing.T) {
 		if ok := i < 2; ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "more than 64 MiB together") {
 			t.Errorf("volume %d, while those before it are not written yet: %v", i, err)
 		}
+	}
+}
+
+// TestOfALargeObjectThatManySourcesNameOnlyWhatTheyChooseIsLookedAt: a source takes thirty
+// bytes of a spec, and an object may have tens of thousands of keys.
+func TestOfALargeObjectThatManySourcesNameOnlyWhatTheyChooseIsLookedAt(t *testing.T) {
+	f := newFixture(t)
+	data := map[string]string{}
+	for i := range 20_000 {
+		data[fmt.Sprintf("key-%d", i)] = "0123456789012345678901234567890123456789"
+	}
+	f.objects.setMap("large", data)
+	source := &v1.ProjectedVolumeSource{}
+	for i := range 1000 {
+		source.Sources = append(source.Sources, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{
+			LocalObjectReference: v1.LocalObjectReference{Name: "large"}, Items: []v1.KeyToPath{{Key: "key-7", Path: fmt.Sprint(i)}},
+		}})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := f.set.Setup(t.Context(), podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: source}})); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 200 {
+		t.Errorf("%d MiB were copied for a thousand files of forty bytes", took)
+	}
+}
+
+func TestBehindWhatIsTooMuchNothingIsRead(t *testing.T) {
+	f := newFixture(t)
+	f.objects.setMap("large", map[string]string{"k": strings.Repeat("x", 1<<20)})
+	source := &v1.ProjectedVolumeSource{}
+	for range 100 {
+		source.Sources = append(source.Sources, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "large"}}})
+	}
+	source.Sources = append(source.Sources, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "missing"}}})
+	err := f.set.Setup(t.Context(), podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: source}}))
+	if err == nil || !strings.Contains(err.Error(), "more than 32 MiB together") {
+		t.Errorf("%v", err)
 	}
 }

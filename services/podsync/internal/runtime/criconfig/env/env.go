@@ -24,24 +24,19 @@ type Input struct {
 	// File reads a file of one of the pod's volumes; fs.ErrNotExist is passed
 	// on as found false.
 	File func(volume, path string) (text string, found bool, err error)
+
+	files *files // Build's
 }
 
 // Build computes the environment. What the container says itself comes before
 // what services say; a variable may use those before it and services'. One that is
 // larger than Most is an error that names the variable.
 func Build(in Input) (map[string]string, error) {
-	vars, left := map[string]string{}, Most
-	for i := range in.Container.EnvFrom {
-		if err := in.from(vars, &in.Container.EnvFrom[i]); err != nil {
-			return nil, err
-		}
+	vars, left, err := in.fromAll()
+	if err != nil {
+		return nil, err
 	}
-	for name, value := range vars {
-		left -= len(name) + len(value)
-	}
-	if left < 0 {
-		return nil, fmt.Errorf("the environment of envFrom: %w", ErrTooLarge)
-	}
+	in.files = newFiles(in.File, in.Container.Env)
 	lookup := func(name string) (string, bool) {
 		if v, ok := vars[name]; ok {
 			return v, true
@@ -86,39 +81,6 @@ func (in *Input) one(e *v1.EnvVar, most int, lookup func(string) (string, bool))
 func Sorted(vars map[string]string) []string { return slices.Sorted(maps.Keys(vars)) }
 
 func optional(o *bool) bool { return o != nil && *o }
-
-// from adds all variables of one object.
-func (in *Input) from(vars map[string]string, src *v1.EnvFromSource) error {
-	data := map[string]string{}
-	switch {
-	case src.ConfigMapRef != nil:
-		cm, err := in.ConfigMap(src.ConfigMapRef.Name)
-		if apierrors.IsNotFound(err) && optional(src.ConfigMapRef.Optional) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		data = cm.Data
-	case src.SecretRef != nil:
-		secret, err := in.Secret(src.SecretRef.Name)
-		if apierrors.IsNotFound(err) && optional(src.SecretRef.Optional) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for k, v := range secret.Data {
-			data[k] = string(v)
-		}
-	}
-	for k, v := range data {
-		if name := src.Prefix + k; validName(name) {
-			vars[name] = v
-		}
-	}
-	return nil
-}
 
 // value is what a valueFrom gives; found is false for an optional one that is absent.
 func (in *Input) value(from *v1.EnvVarSource) (value string, found bool, err error) {
@@ -170,17 +132,17 @@ func (in *Input) secretKey(ref *v1.SecretKeySelector) (string, bool, error) {
 }
 
 func (in *Input) fileKey(ref *v1.FileKeySelector) (string, bool, error) {
-	text, found, err := in.File(ref.VolumeName, ref.Path)
+	file, err := in.files.get(ref.VolumeName, ref.Path)
 	if err != nil {
 		return "", false, fmt.Errorf("couldn't read environment file %q of volume %q: %w", ref.Path, ref.VolumeName, err)
 	}
-	if !found && optional(ref.Optional) {
+	if !file.found && optional(ref.Optional) {
 		return "", false, nil
 	}
-	if !found {
+	if !file.found {
 		return "", false, fmt.Errorf("environment file %q of volume %q does not exist", ref.Path, ref.VolumeName)
 	}
-	value, ok, err := ParseFile(text, ref.Key)
+	value, ok, err := file.value(ref.Key)
 	if err != nil {
 		return "", false, fmt.Errorf("couldn't parse environment file %q of volume %q: %w", ref.Path, ref.VolumeName, err)
 	}

@@ -33,6 +33,7 @@ func expand(text string, most int, lookup func(name string) (string, bool)) (str
 		return text, nil
 	}
 	var out strings.Builder
+	unclosed := false // there is no ) in what is left: who looks for it at each of many $( looks for long
 	for {
 		i := strings.IndexByte(text, '$')
 		if i < 0 || i == len(text)-1 {
@@ -49,8 +50,12 @@ func expand(text string, most int, lookup func(name string) (string, bool)) (str
 			out.WriteByte('$')
 			text = text[2:]
 		case '(':
-			end := strings.IndexByte(text, ')')
+			end := -1
+			if !unclosed {
+				end = strings.IndexByte(text, ')')
+			}
 			if end < 0 {
+				unclosed = true
 				out.WriteString("$(")
 				text = text[2:]
 				continue

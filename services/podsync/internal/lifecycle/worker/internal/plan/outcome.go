@@ -21,6 +21,8 @@ type Outcome struct {
 	Standing []string
 	// Cancelled: it was cut short on purpose.
 	Cancelled bool
+	// At is when it ended: the State may not have been told of the time since it began.
+	At time.Time
 	// ImageRef is what PullImage found, AllocatedAt when KeepAllocation kept.
 	ImageRef    string
 	AllocatedAt time.Time
@@ -121,7 +123,7 @@ func (s *State) succeeded(o Outcome) Noted {
 		began, inEffect := s.ResizeActed(a, o.AllocatedAt)
 		return Noted{ResizeBegan: began, ResizeInEffect: inEffect}
 	case podstate.PullImage:
-		s.Images[a.Object] = Image{Spec: a.Image, Ref: o.ImageRef, RestartCount: a.Attempt}
+		s.Images[a.Object] = Image{Spec: a.Image, Ref: o.ImageRef, RestartCount: a.Attempt, Early: a.Early, At: o.At}
 	case podstate.SetupVolumes:
 		s.Volumes.Ended(s.Pod, a, nil, nil)
 	case podstate.KeepStop:

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
@@ -75,5 +77,17 @@ func TestAfterAStartThatFailedItsImagesAreLookedForAnew(t *testing.T) {
 	s.Ended(Outcome{Action: a, Failure: &Failure{Message: "image not found"}})
 	if len(s.Images) != 1 || s.Images["b"].Ref != "y" || s.Failures[a.Key].Count != 1 {
 		t.Errorf("%+v, failures %+v", s.Images, s.Failures)
+	}
+}
+
+// The state's own time is that of the last plan, and a look at an image may take longer
+// than what it finds counts: it would be looked for again and again.
+func TestAnImageIsAsOldAsTheEndOfItsPull(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	a := podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: "a"}, Container: "a", Image: "img"}
+	ended := w.s.Now.Add(time.Hour)
+	w.s.Launch(a)
+	if w.s.Ended(Outcome{Action: a, At: ended, ImageRef: "sha256:1"}); !w.s.Images["a"].At.Equal(ended) {
+		t.Errorf("found at %v, want %v", w.s.Images["a"].At, ended)
 	}
 }

@@ -28,13 +28,26 @@ type storm struct {
 	noisy   bool
 	// refused is the first change of the status that the apiserver would refuse.
 	refused string
+	// launched is the pod as it was when each action began, and lost: the answer to the
+	// one that is carried out now does not come.
+	launched map[podstate.Key]*v1.Pod
+	lost     bool
+	// before is called before each plan, restart when the agent restarts, and more when
+	// something may change behind its back; see gale.
+	before, restart, more func()
 }
 
 func newStorm(seed int64) *storm {
 	r := rand.New(rand.NewSource(seed))
-	s := &storm{world: newWorld(anyPod(r)), r: r, noisy: true}
+	s := stormOf(anyPod(r), r)
 	s.s.Static = r.Intn(5) == 0
 	s.exitsOf(func() int32 { return []int32{0, 0, 1, exitForAll}[r.Intn(4)] })
+	return s
+}
+
+func stormOf(pod *v1.Pod, r *rand.Rand) *storm {
+	s := &storm{world: newWorld(pod), r: r, noisy: true, launched: map[podstate.Key]*v1.Pod{}, before: func() {}, more: func() {}}
+	s.restart = s.forget
 	return s
 }
 
@@ -97,6 +110,7 @@ func (s *storm) exitsOf(code func() int32) {
 
 // turn plans once, lets some of what runs end, and lets time pass.
 func (s *storm) turn() {
+	s.before()
 	out := Plan(s.s)
 	if why := forbidden(s.s.Pod, s.s.Reported, out.Status); why != "" && s.refused == "" {
 		s.refused = why
@@ -115,15 +129,10 @@ func (s *storm) turn() {
 		if _, runs := s.s.InFlight[a.Key]; runs {
 			continue
 		}
-		s.s.InFlight[a.Key] = a
+		s.s.InFlight[a.Key], s.launched[a.Key] = a, s.s.Pod
 		s.pending = append(s.pending, a)
 		if a.Kind == podstate.BeginStop || a.Kind == podstate.KillContainer {
-			stop, begun := s.s.Stops[a.ID]
-			if !begun {
-				stop.Began, stop.GraceSeconds = s.s.Now, a.GraceTotalSeconds
-			}
-			stop.Cause, stop.GraceSeconds = a.Cause, min(stop.GraceSeconds, a.GraceTotalSeconds)
-			s.s.Stops[a.ID] = stop
+			s.s.Stops[a.ID] = s.s.Stops[a.ID].Ask(a, s.s.Now)
 		}
 	}
 	for _, a := range slices.Clone(s.pending) {
@@ -135,6 +144,7 @@ func (s *storm) turn() {
 		s.s.Now = s.s.Now.Add(time.Duration(s.r.Intn(4000)) * time.Millisecond)
 		s.expire()
 		s.disturb()
+		s.more()
 	}
 }
 
@@ -153,7 +163,9 @@ func (s *storm) finish(key podstate.Key, effect, fails bool) {
 	}
 	if fails {
 		s.s.Failures[key] = Failure{Reason: "Error", Message: "storm", Count: s.s.Failures[key].Count + 1, At: s.s.Now}
+		s.s.ResizeFailed(a)
 	}
+	s.lost = fails
 	if !effect || fails && s.r.Intn(2) == 0 {
 		return
 	}
@@ -195,18 +207,23 @@ func (s *storm) carryOut(a podstate.Action) {
 	s.do(a)
 }
 
+// forget is the agent's restart; what the apiserver has may be old, or nothing.
+func (s *storm) forget() {
+	s.pending = nil
+	s.s.InFlight, s.s.Failures, s.s.Stops = map[podstate.Key]podstate.Action{}, map[podstate.Key]Failure{}, map[string]ContainerStop{}
+	s.s.StoppedSandboxes = map[string]bool{}
+	s.s.Images, s.s.Volumes, s.s.Probes, s.s.Cleaned, s.s.EndSince = map[string]Image{}, Volumes{}, map[podstate.ProbeKey]podstate.ProbeResult{}, Cleaned{}, time.Time{}
+	if s.s.Static {
+		s.s.Reported = v1.PodStatus{}
+	}
+}
+
 // disturb changes something behind the agent's back now and then.
 func (s *storm) disturb() {
 	all := s.s.Observed.Containers
 	switch s.r.Intn(25) {
-	case 0: // the agent restarts; what the apiserver has may be old, or nothing
-		s.pending = nil
-		s.s.InFlight, s.s.Failures, s.s.Stops = map[podstate.Key]podstate.Action{}, map[podstate.Key]Failure{}, map[string]ContainerStop{}
-		s.s.StoppedSandboxes = map[string]bool{}
-		s.s.Images, s.s.Volumes, s.s.Probes, s.s.Cleaned, s.s.EndSince = map[string]Image{}, Volumes{}, map[podstate.ProbeKey]podstate.ProbeResult{}, Cleaned{}, time.Time{}
-		if s.s.Static {
-			s.s.Reported = v1.PodStatus{}
-		}
+	case 0:
+		s.restart()
 	case 1:
 		if len(all) > 0 {
 			s.drop(all[s.r.Intn(len(all))].ID)
@@ -232,8 +249,7 @@ func (s *storm) disturb() {
 			s.s.Probes[podstate.ProbeKey{Container: c.Name, Type: podstate.Liveness}] = podstate.ProbeResult{ContainerID: c.ID}
 		}
 	case 5:
-		s.s.Pod = s.s.Pod.DeepCopy()
-		s.s.Pod.Spec.Containers[s.r.Intn(2)].Image = fmt.Sprint("img", s.r.Intn(3))
+		s.edit(func(pod *v1.Pod) { pod.Spec.Containers[s.r.Intn(2)].Image = fmt.Sprint("img", s.r.Intn(3)) })
 	case 6:
 		if len(all) > 0 && s.r.Intn(3) == 0 {
 			if c := &all[s.r.Intn(len(all))]; c.State == podstate.StateRunning {
@@ -241,6 +257,18 @@ func (s *storm) disturb() {
 			}
 		}
 	}
+}
+
+// edit gives the pod another spec.
+func (s *storm) edit(change func(*v1.Pod)) {
+	if s.s.Desired == nil {
+		s.s.Pod = s.s.Pod.DeepCopy()
+		change(s.s.Pod)
+		return
+	}
+	pod := s.s.Desired.DeepCopy()
+	change(pod)
+	s.s.Want(pod)
 }
 
 // calm lets what runs end and the world settle.

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"time"
+
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
@@ -35,10 +37,29 @@ func isDue(due []*view, v *view) bool {
 // pull asks for the container's image unless it is there for the coming start; early
 // says that the container is not due yet.
 func (p *planner) pull(v *view, early bool) {
-	if !p.imageReady(v) {
+	if !p.imageReady(v, early) {
 		p.dropPull(v)
-		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}, Container: v.spec.Name, Image: v.spec.Image, Attempt: v.nextCount(p.s), Early: early})
+		p.emitPull(v, early)
 	}
+}
+
+// imageCounts is how long what was found of an image counts for a start that all else
+// holds up: a volume that is not there, say, until somebody makes what it needs, who may
+// have pushed another image meanwhile.
+const imageCounts = time.Minute
+
+// pullAnew asks for the image of a container for whose start all else is ready once more
+// if it was found long ago, and says whether it does.
+func (p *planner) pullAnew(v *view) bool {
+	if at := p.s.Images[v.spec.Name].At; at.IsZero() || p.s.Now.Sub(at) <= imageCounts {
+		return false
+	}
+	p.emitPull(v, false)
+	return true
+}
+
+func (p *planner) emitPull(v *view, early bool) {
+	p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}, Container: v.spec.Name, Image: v.spec.Image, Attempt: v.nextCount(p.s), Early: early})
 }
 
 // dropPull ends the pull of an image that the container had before: its registry may not
@@ -50,9 +71,11 @@ func (p *planner) dropPull(v *view) {
 	}
 }
 
-func (p *planner) imageReady(v *view) bool {
+// imageReady says whether the image for the coming start was found, and, unless that
+// start is still to become due, since it became due.
+func (p *planner) imageReady(v *view, early bool) bool {
 	img := p.s.Images[v.spec.Name]
-	return img.Ref != "" && img.Spec == v.spec.Image && img.RestartCount == v.nextCount(p.s)
+	return img.Ref != "" && img.Spec == v.spec.Image && img.RestartCount == v.nextCount(p.s) && (early || !img.Early)
 }
 
 // makeSandbox asks for a new sandbox once the old one is out of the way.
@@ -84,7 +107,7 @@ func (p *planner) start(due []*view) {
 		if v.class == ephemeral && !p.volumesTried() {
 			continue
 		}
-		if !p.imageReady(v) || !p.volumeImagesReady(v.spec) {
+		if !p.imageReady(v, false) || !p.volumeImagesReady(v.spec) {
 			if v.class == regular && !p.pullFailed(v) {
 				return // regular containers start in the spec's order
 			}
@@ -92,6 +115,12 @@ func (p *planner) start(due []*view) {
 		}
 		if p.awaitsAddress(v) {
 			continue // it alone
+		}
+		if p.pullAnew(v) {
+			if v.class == regular && !p.pullFailed(v) {
+				return
+			}
+			continue
 		}
 		_, backoff := p.restartTime(v)
 		p.emit(podstate.Action{

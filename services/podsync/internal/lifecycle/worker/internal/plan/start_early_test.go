@@ -84,3 +84,52 @@ func TestAnImageThatCouldNotBeHadBeforeItsTimeIsTriedOnceMore(t *testing.T) {
 		t.Errorf("%d tries more", early+len(due)-tries)
 	}
 }
+
+// An init container may bring another image of the name, or take an hour in which the
+// registry gets one: with pull policy Always the newest runs.
+func TestAnImageThatWasThereBeforeItsTimeIsLookedForOnceMoreWhenTheContainerIsDue(t *testing.T) {
+	w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"))
+	w.exits["i"], w.runs = []int32{0}, time.Hour
+	var early, due []time.Time
+	w.fail = func(a podstate.Action) *Failure {
+		switch {
+		case a.Kind != podstate.PullImage || a.Container != "a":
+		case a.Early:
+			early = append(early, w.s.Now)
+		default:
+			due = append(due, w.s.Now)
+		}
+		return nil
+	}
+	w.settle(2 * time.Hour)
+	i, a := w.newest("i"), w.newest("a")
+	if a == nil || len(early) != 1 || len(due) != 1 || due[0].Before(i.FinishedAt) || a.StartedAt.Before(due[0]) {
+		t.Errorf("looked for at %v before its time and at %v when due; the init container ended at %v, the container is %+v", early, due, i.FinishedAt, a)
+	}
+}
+
+// Whoever makes what a volume was missing may have pushed another image before.
+func TestAnImageThatWasFoundLongBeforeTheStartIsLookedForOnceMore(t *testing.T) {
+	for wait, pulls := range map[time.Duration]int{10 * time.Second: 1, time.Hour: 2} {
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		ready := w.s.Now.Add(wait)
+		w.volumes = func(podstate.Action) map[string]Failure {
+			if w.s.Now.Before(ready) {
+				return map[string]Failure{"": {Reason: "FailedMount", Message: "not found", At: w.s.Now}}
+			}
+			return nil
+		}
+		var looked []time.Time
+		w.fail = func(a podstate.Action) *Failure {
+			if a.Kind == podstate.PullImage {
+				looked = append(looked, w.s.Now)
+			}
+			return nil
+		}
+		w.settle(2 * time.Hour)
+		a := w.newest("a")
+		if a == nil || len(looked) != pulls || a.StartedAt.Sub(looked[len(looked)-1]) > imageCounts {
+			t.Errorf("volumes come after %v: looked for at %v, the container is %+v", wait, looked, a)
+		}
+	}
+}

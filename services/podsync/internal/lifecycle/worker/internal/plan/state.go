@@ -169,6 +169,11 @@ type Image struct {
 	// RestartCount is the start for which the pull policy was applied; another
 	// start applies it anew. It has no meaning for an image volume.
 	RestartCount int
+	// Early: that was before the container was due. What ran since may have brought
+	// another image of the name, so the policy is applied once more.
+	Early bool
+	// At is when it was found.
+	At time.Time
 }
 
 // Cleaned says what is gone of a pod that has ended.

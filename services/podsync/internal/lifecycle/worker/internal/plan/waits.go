@@ -124,7 +124,7 @@ func (p *planner) doing(a podstate.Action) (reason, advice string) {
 	case p.end == nil && a.Kind == podstate.StopSandbox && p.sandbox == nil:
 		return "the sandbox before is stopped and its network taken down; then a new one is made", stopSandboxAdvice
 	case p.end == nil:
-		return "", ""
+		return resizing(a)
 	}
 	switch a.Kind {
 	case podstate.StopSandbox:
@@ -139,6 +139,20 @@ func (p *planner) doing(a podstate.Action) (reason, advice string) {
 		return "the pod's directory and its logs are being removed", diskAdvice
 	case podstate.DeleteObject:
 		return "the apiserver has to take the final status, then the pod's object is deleted", "if it does not end, look at the connection to the apiserver"
+	}
+	return "", ""
+}
+
+// resizing says what an action of a resize does; empty for other actions.
+func resizing(a podstate.Action) (reason, advice string) {
+	const advised = "if it does not end, look at the runtime's log and at the pod's cgroup"
+	switch a.Kind {
+	case podstate.RaiseCgroup:
+		return "the pod's cgroup grows to what the pod is allocated, and what is to start waits for that", advised
+	case podstate.ResizeContainer:
+		return "container " + a.Container + " is given what it is allocated", advised
+	case podstate.FitCgroup:
+		return "the pod's cgroup shrinks to what the pod is allocated", advised
 	}
 	return "", ""
 }

@@ -83,6 +83,28 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 			}),
 			kind: "termination", reason: "directory and its logs are being removed", advice: "dmesg",
 		},
+		"a start that waits for a larger cgroup": {
+			state: func(w *world) {
+				w.s.Resize.Unfinished = true
+				key := podstate.Key{Kind: podstate.RaiseCgroup}
+				w.s.InFlight[key] = podstate.Action{Key: key}
+			},
+			kind: "resize", reason: "what is to start waits for that", advice: "runtime's log",
+		},
+		"a container whose resize hangs": {
+			state: running(func(w *world) {
+				key := podstate.Key{Kind: podstate.ResizeContainer, Object: w.newest("a").ID}
+				w.s.InFlight[key] = podstate.Action{Key: key, ID: key.Object, Container: "a"}
+			}),
+			kind: "resize", reason: "container a is given what it is allocated", advice: "runtime's log",
+		},
+		"a cgroup that does not shrink": {
+			state: running(func(w *world) {
+				key := podstate.Key{Kind: podstate.FitCgroup}
+				w.s.InFlight[key] = podstate.Action{Key: key}
+			}),
+			kind: "resize", reason: "the pod's cgroup shrinks", advice: "runtime's log",
+		},
 		"a pull that is under way again": {
 			state: func(w *world) {
 				failing(pull, Failure{Reason: "ErrImagePull", Message: "i/o timeout"})(w)

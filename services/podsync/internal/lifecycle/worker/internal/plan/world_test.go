@@ -143,7 +143,7 @@ func (w *world) newest(name string) *podstate.Container {
 
 func (w *world) do(a podstate.Action) {
 	w.log = append(w.log, fmt.Sprintf("%s %s", a.Kind, a.Container))
-	out := Outcome{Action: a, ImageRef: "sha256:1"}
+	out := Outcome{Action: a, At: w.s.Now, ImageRef: "sha256:1"}
 	if w.fail != nil {
 		if out.Failure = w.fail(a); out.Failure != nil {
 			out.Failure.At = w.s.Now

@@ -1,0 +1,131 @@
+package node_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/test/harness/images"
+	"github.com/polylet/polylet/test/harness/registry"
+)
+
+// imageInodes is how many inodes the images' disk has, of which keepImageInodes percent
+// have to be left.
+const imageInodes, keepImageInodes = 6000, 30
+
+// As the upstream node suite's ImageGCNoEviction, ImageGCTerminatedPodsContainersCleanup
+// and InodeEviction have it, on a disk that only the images and layers are on.
+func TestImagesAndEndedContainersGoBeforePodsWhenTheirOwnDiskIsShort(t *testing.T) {
+	unused := registry.LocalName + "/unused:v1"
+	h := build(t, plan{noRuntime: true, overrides: map[string]any{
+		"evictionHard": map[string]any{
+			"memory.available": "50Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+			"imagefs.available": "25%", "imagefs.inodesFree": fmt.Sprintf("%d%%", keepImageInodes),
+		},
+		"evictionPressureTransitionPeriod": "15s", "imageGCHighThresholdPercent": 100,
+		"imageMinimumGCAge": "1s", // A kubelet keeps younger images though the disk is short.
+	}, prepare: func(h *house) {
+		h.must(unix.Mount("images", h.inst.Path("root"), "tmpfs", 0, fmt.Sprintf("size=%d,nr_inodes=%d", imageDisk, imageInodes)))
+		h.must(h.runtime.Process.Start(h.ctx))
+		image, err := random.Image(bigImage, 1)
+		h.must(err)
+		h.must(h.images.Push(h.ctx, "unused:v1", image))
+		h.pullBehindTheNode(unused)
+	}})
+	h.create(webApp("steady"))
+	h.waitReady("steady", time.Minute)
+	h.play([]story{
+		{"what nobody needs is enough", func(h *house) { h.imagesAreEnough(unused) }},
+		// Last: containerd frees a layer only with its next garbage collection, and other
+		// pods may go for that.
+		{"inodes of a writable layer", layerInodes},
+	})
+}
+
+// imagesAreEnough has somebody who is no pod fill the disk.
+func (h *house) imagesAreEnough(unused string) {
+	done := app("done", "exit", "code=0")
+	done.Spec.RestartPolicy = corev1.RestartPolicyNever
+	h.create(done)
+	h.eventually(time.Minute, "a pod has ended", func() error {
+		p, err := h.pod("done")
+		if err != nil {
+			return err
+		}
+		return boolError(p.Status.Phase == corev1.PodSucceeded, "%s", describe(p))
+	})
+	h.fillImageDisk(80)
+	h.eventually(time.Minute, "the Node says that a disk is short", func() error {
+		err := h.noPressure()
+		return boolError(err != nil && strings.Contains(err.Error(), "DiskPressure"), "%v", err)
+	})
+	h.eventually(2*time.Minute, "what nobody needs is gone, and the node is short of nothing", func() error {
+		return errors.Join(h.imageGone(unused), h.noContainerOf("done"), h.noPressure())
+	})
+	h.wantImages(images.TestApp, images.Pause)
+	if n := h.nodeEvents("EvictionThresholdMet"); n == 0 {
+		h.Error("no event EvictionThresholdMet")
+	}
+	if p, err := h.pod("steady"); err != nil || !isReady(p) || restarts(p) > 0 {
+		h.Errorf("the pod whose image is used: %v, %v", err, describe(p))
+	}
+	if p, err := h.pod("done"); err != nil || p.Status.Phase != corev1.PodSucceeded || p.Status.Reason != "" {
+		h.Errorf("the pod that had ended: %v, %v", err, describe(p))
+	}
+	body, err := h.nodeAPI("/metrics")
+	h.must(err)
+	if strings.Contains(body, "kubelet_evictions{") {
+		h.Error("an eviction was counted")
+	}
+	if onKubelet() {
+		return
+	}
+	out, err := h.polylet("explain", "node")
+	h.must(err)
+	if !strings.Contains(out, "imagefs.available") || !strings.Contains(out, "evicted nobody: after that enough is left") || strings.Contains(out, "evicted default/") {
+		h.Errorf("polylet explain node:\n%s", out)
+	}
+}
+
+// noContainerOf checks that the runtime has none of a pod.
+func (h *house) noContainerOf(pod string) error {
+	list, err := h.runtime.Runtime().ListContainers(h.ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": pod},
+	}})
+	return errors.Join(err, boolError(len(list.GetContainers()) == 0, "%s has %d containers", pod, len(list.GetContainers())))
+}
+
+func layerInodes(h *house) {
+	var st unix.Statfs_t
+	h.must(unix.Statfs(h.inst.Path("root"), &st))
+	keep := uint64(imageInodes * keepImageInodes / 100)
+	if st.Ffree <= keep {
+		h.Fatalf("%d inodes are left at first", st.Ffree)
+	}
+	h.create(app("layer-inodes", "take", fmt.Sprintf("files=%d", st.Ffree-keep+500), "path=/"))
+	h.measured("layer-inodes", h.ofDisk("root", func(st *unix.Statfs_t) uint64 { return st.Ffree }, keep))
+	h.wantEvicted("layer-inodes", `The node was low on resource: inodes\. Threshold quantity: \d+, available: \d+\w*\. `, true)
+	h.wantEvent("layer-inodes", map[string]string{"starved_resource": "inodes"})
+	if onKubelet() {
+		return // It goes by what layers weighed before, and other pods may go first.
+	}
+	hog, err := h.pod("layer-inodes")
+	h.must(err)
+	if p, err := h.pod("steady"); err == nil && p.Status.Reason == "Evicted" {
+		end := func(p *corev1.Pod) time.Time {
+			i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
+			return p.Status.Conditions[max(i, 0)].LastTransitionTime.Time
+		}
+		if end(p).Before(end(hog)) {
+			h.Errorf("the pod that has few files went first: %s", describe(p))
+		}
+	}
+}
