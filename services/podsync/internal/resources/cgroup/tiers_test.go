@@ -60,7 +60,8 @@ func uses32MiB(t *testing.T, k *tree) (end func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", "-c", `read go; tr '\0' x < /dev/zero | head -c 33554432 | (x=$(cat); echo ready; sleep 600)`)
+	// Not the last command of its shell: that one would be in the place of the shell and its memory.
+	cmd := exec.Command("sh", "-c", `read go; tr '\0' x < /dev/zero | head -c 33554432 | (x=$(cat); echo ready; sleep 600; :)`)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
