@@ -2,6 +2,7 @@ package nodestatus
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,9 +68,11 @@ func TestTheOwnerOfTheConfigurationHearsWhatTheClusterAssigns(t *testing.T) {
 
 func TestTheClusterIsNoSourceUnlessItIsAskedToBe(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var asked bool
+		var asked atomic.Bool
 		w.refuses = func(q fakeapiserver.Request) bool {
-			asked = asked || q.Resource == "configmaps"
+			if q.Resource == "configmaps" {
+				asked.Store(true)
+			}
 			return false
 		}
 		service, stop := w.start()
@@ -90,7 +93,7 @@ func TestTheClusterIsNoSourceUnlessItIsAskedToBe(t *testing.T) {
 		}
 		service.ShowAssigned(Assigned{Assigned: "x"})
 		time.Sleep(time.Minute)
-		if asked || w.api.Node("n1").Annotations["polylet.dev/configuration-assigned"] != "" {
+		if asked.Load() || w.api.Node("n1").Annotations["polylet.dev/configuration-assigned"] != "" {
 			t.Error("it asks for ConfigMaps")
 		}
 	})
