@@ -65,33 +65,32 @@ func (c *Controller) change(ctx context.Context, service string) bool {
 		c.cfg.Log.Error(err, "A service could not be handed what it takes while it runs", "process", service)
 		return false
 	}
-	want := configslice.Checksum(c.active.Fields(), service)
-	timer := time.NewTimer(takesWithin)
-	defer timer.Stop()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if report, err := c.askOne(ctx, service); err == nil && report.Checksum == want {
-			return true
-		}
-		select {
-		case <-ctx.Done():
-			return true // nobody is to start again now
-		case <-timer.C:
-			c.cfg.Log.Info("A service does not take its configuration while it runs, and starts again", "process", service)
-			return false
-		case <-c.heard:
-			c.hear()
-		case <-tick.C:
-		}
+	runs := c.awaitRuns(ctx, service, takesWithin, func() bool { return false })
+	if !runs && ctx.Err() == nil {
+		c.cfg.Log.Info("A service does not take its configuration while it runs, and starts again", "process", service)
 	}
+	return runs || ctx.Err() != nil // nobody is to start again when this one ends
 }
 
 // awaitUp waits until a service runs the active configuration. False: the trial is over,
-// or ctx is done.
+// or ctx is done. One that is away for too long holds the others up no longer: whoever
+// judges the trial sees that it is away.
 func (c *Controller) awaitUp(ctx context.Context, service string) bool {
+	over := false
+	c.awaitRuns(ctx, service, comesUp, func() bool {
+		_, bad := c.trial.verdict(time.Now())
+		over = bad != nil
+		return over
+	})
+	return !over && ctx.Err() == nil
+}
+
+// awaitRuns asks a service until it runs the active configuration, and says whether it
+// does: not when the time or ctx is over before, or when over says so. A service tells
+// nobody of what it has taken, so that it is asked.
+func (c *Controller) awaitRuns(ctx context.Context, service string, within time.Duration, over func() bool) bool {
 	want := configslice.Checksum(c.active.Fields(), service)
-	timer := time.NewTimer(comesUp)
+	timer := time.NewTimer(within)
 	defer timer.Stop()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -99,14 +98,14 @@ func (c *Controller) awaitUp(ctx context.Context, service string) bool {
 		if report, err := c.askOne(ctx, service); err == nil && report.Checksum == want {
 			return true
 		}
-		if _, bad := c.trial.verdict(time.Now()); bad != nil {
+		if over() {
 			return false
 		}
 		select {
 		case <-ctx.Done():
 			return false
 		case <-timer.C:
-			return true // the others get it; who judges the trial sees that it is away
+			return false
 		case <-c.heard:
 			c.hear()
 		case <-tick.C:
