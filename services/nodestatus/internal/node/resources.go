@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/polylet/polylet/internal/resourcename"
 )
 
 // capacity is what the machine has. What others added to old (extended
@@ -50,17 +52,10 @@ func withoutDevices(list v1.ResourceList, left *Devices, rebooted bool) {
 		return
 	}
 	for name := range list {
-		if extended(name) {
+		if resourcename.Extended(name) {
 			list[name] = none
 		}
 	}
-}
-
-// extended says whether a resource is not Kubernetes' own.
-func extended(name v1.ResourceName) bool {
-	text := string(name)
-	return strings.Contains(text, "/") && !strings.Contains(text, v1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix)
 }
 
 // allocatable is the capacity without what is reserved; memory also without

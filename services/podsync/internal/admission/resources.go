@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresource "k8s.io/component-helpers/resource"
 
-	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/internal/resourcename"
 )
 
 // shortage is one resource of which too little is left; CPU in thousandths,
@@ -43,7 +43,7 @@ func shortages(in Input, active []*v1.Pod) []shortage {
 	var out []shortage
 	for _, name := range inOrder(want) {
 		q, bounded := capacity[name]
-		if !bounded && (!complete || podutil.Extended(name)) || want[name] <= 0 || in.Resize && podutil.Extended(name) {
+		if !bounded && (!complete || resourcename.Extended(name)) || want[name] <= 0 || in.Resize && resourcename.Extended(name) {
 			continue
 		}
 		if s := (shortage{name, want[name], used[name], value(name, q)}); s.missing() > 0 {
@@ -139,7 +139,7 @@ func checkDevices(in Input) (Answer, bool) {
 	}
 	want := requests(in.Pod)
 	for _, name := range inOrder(want) {
-		if !podutil.Extended(name) || want[name] <= 0 {
+		if !resourcename.Extended(name) || want[name] <= 0 {
 			continue
 		}
 		had, healthy := in.Node.Status.Capacity[name], in.Node.Status.Allocatable[name]

@@ -7,8 +7,6 @@
 package podutil
 
 import (
-	"strings"
-
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -52,13 +50,6 @@ func OfCriticalPriority(pod *v1.Pod) bool {
 func foreign(pod *v1.Pod) bool {
 	source := pod.Annotations[AnnotationSource]
 	return source != "" && source != SourceAPI
-}
-
-// Extended says whether a resource is not Kubernetes' own.
-func Extended(name v1.ResourceName) bool {
-	text := string(name)
-	return strings.Contains(text, "/") && !strings.Contains(text, v1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix)
 }
 
 // TerminalPhase says whether a pod in this phase stays in it for ever.

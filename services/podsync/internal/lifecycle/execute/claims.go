@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/internal/resourcename"
 )
 
 // errNoDRA is why what a claim allocated is not prepared.
@@ -65,7 +65,7 @@ func (e *Executor) lacksDevices(pod *v1.Pod, c *v1.Container) error {
 		return fmt.Errorf("resource claims %s: %w", strings.Join(names, ", "), errNoDRA)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
-		if many := c.Resources.Limits[name]; e.deps.PluginHas == nil || !podutil.Extended(name) || many.IsZero() {
+		if many := c.Resources.Limits[name]; e.deps.PluginHas == nil || !resourcename.Extended(name) || many.IsZero() {
 			continue
 		}
 		switch plugins, err := e.deps.PluginHas(name); {
