@@ -82,6 +82,9 @@ type Deps struct {
 	Tokens  Tokens
 	Node    Node
 	Mounter mount.Mounter
+	// Apart does ownership.Calls; nil where nobody is asked about a volume who may not
+	// answer.
+	Apart ownership.Apart
 	// SELinux is the node's policy; nil is none.
 	SELinux selinux.Policy
 	// Pods may be nil.

@@ -200,7 +200,8 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 		err = s.claimedNFS(ctx, pod.UID, ref, pv, b.Path)
 	default:
 		if err = claims.CheckNoOptions(pv); err == nil {
-			err = checkHostPath(pv.Spec.HostPath)
+			end()
+			err = s.hostPath(ctx, pod.UID, v.Name, pv.Spec.HostPath)
 		}
 	}
 	if err == nil && claim != nil {

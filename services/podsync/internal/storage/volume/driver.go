@@ -119,7 +119,7 @@ type Remains struct {
 func (s *Set) own() map[string]Driver {
 	files := contents{s}
 	return map[string]Driver{
-		pluginEmptyDir: emptyDirs{s}, pluginHostPath: hostPaths{}, pluginImage: images{}, pluginLocal: claimed{s}, pluginNFS: nfsVolumes{s},
+		pluginEmptyDir: emptyDirs{s}, pluginHostPath: hostPaths{s}, pluginImage: images{}, pluginLocal: claimed{s}, pluginNFS: nfsVolumes{s},
 		pluginSecret: files, pluginConfigMap: files, pluginDownwardAPI: files, pluginProjected: files,
 	}
 }
