@@ -15,6 +15,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
+	"github.com/polylet/polylet/services/podsync/internal/storage/scsi"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -32,6 +33,7 @@ func Apart(args []string, out io.Writer) (code int, is bool) {
 	calls := mount.Calls()
 	maps.Copy(calls, volume.Calls())
 	maps.Copy(calls, ownership.Calls())
+	maps.Copy(calls, scsi.Calls())
 	return apart.Main(args, calls, out), true
 }
 

@@ -66,6 +66,8 @@ type Config struct {
 	Epoch uint64
 	// NoController: nobody attaches volumes to the node.
 	NoController bool
+	// Standalone: there is no cluster that could.
+	Standalone bool
 	// SELinuxMount is the gate: volumes of claims are mounted with SELinux labels whatever
 	// their access modes.
 	SELinuxMount bool
@@ -95,6 +97,8 @@ type Deps struct {
 	Cluster Cluster
 	// Metrics may be nil.
 	Metrics *metrics.Metrics
+	// Disks may be nil.
+	Disks Disks
 	// Dial returns a connection with the driver at a socket; nil connects with gRPC.
 	Dial func(socket string) (Conn, error)
 }

@@ -106,7 +106,7 @@ func (b *bench) origin(at string) string {
 	return at
 }
 
-func (b *bench) Hold(_ context.Context, _ types.UID, name v1.UniqueVolumeName) error {
+func (b *bench) Hold(_ context.Context, _ types.UID, name v1.UniqueVolumeName, _ bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held = append(b.held, name)

@@ -14,6 +14,7 @@ package scsi
 
 import (
 	"context"
+	"os"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,8 +35,9 @@ type Objects interface {
 
 // InUse has the cluster know which volumes the node uses.
 type InUse interface {
-	// Hold tells that a pod wants a volume, and waits until it may be used here.
-	Hold(ctx context.Context, uid types.UID, name v1.UniqueVolumeName) error
+	// Hold tells that a pod wants a volume, and waits until it may be used here, unless the
+	// pod has it already: it stands.
+	Hold(ctx context.Context, uid types.UID, name v1.UniqueVolumeName, stands bool) error
 	// SettleSoon has Settle called. It returns at once.
 	SettleSoon(name v1.UniqueVolumeName)
 }
@@ -129,8 +131,18 @@ func (v *Volumes) Attach(ctx context.Context, r volume.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := v.deps.InUse.Hold(ctx, r.Pod.UID, w.disk.unique()); err != nil {
+	if err := v.deps.InUse.Hold(ctx, r.Pod.UID, w.disk.unique(), v.stands(w)); err != nil {
 		return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
 	}
 	return nil
+}
+
+// stands says whether a pod has a volume already.
+func (v *Volumes) stands(w *wanted) bool {
+	if w.block {
+		_, err := os.Stat(w.dir)
+		return err == nil
+	}
+	mounted, err := v.deps.Mounter.Mounted(w.dir)
+	return err == nil && mounted
 }

@@ -198,3 +198,12 @@ func (v *Volumes) show(device, at string) error {
 	}
 	return errors.Join(file.Close(), v.deps.Mounter.Bind(device, at))
 }
+
+// Global is where a disk is shown as a device for all pods.
+func (v *Volumes) Global(r volume.Request) string {
+	w, err := wantedBy(r)
+	if err != nil {
+		return ""
+	}
+	return v.placeOf(w.disk, true).path
+}
