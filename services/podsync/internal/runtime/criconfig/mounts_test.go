@@ -47,7 +47,7 @@ func TestAnImageVolumeIsTheRuntimesToMount(t *testing.T) {
 
 func TestVolumeMountsBecomeMounts(t *testing.T) {
 	f := newFixture(t)
-	f.volumes = map[string]string{"e": "/v/e", "s": "/v/s", "h": "/host", "r": "/v/r", "w": "/v/w", "n": "/v/n"}
+	f.volumes = map[string]string{"e": "/v/e", "s": "/v/s", "h": "/host", "r": "/v/r", "w": "/v/w", "n": "/v/n", "i": "/v/i", "f": "/v/f"}
 	p := pod(v1.Container{
 		Env: []v1.EnvVar{{Name: "SUB", Value: "name"}},
 		VolumeMounts: []v1.VolumeMount{
