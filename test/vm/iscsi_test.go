@@ -17,7 +17,7 @@ const (
 // serveDisk has the kernel serve a disk as LUN 1 of an iSCSI target, to who knows the words.
 func serveDisk(t *testing.T, user, password string) {
 	t.Helper()
-	for _, module := range []string{"target_core_mod", "target_core_file", "iscsi_target_mod", "iscsi_tcp"} {
+	for _, module := range []string{"target_core_mod", "target_core_file", "iscsi_target_mod", "iscsi_tcp", "sd_mod"} {
 		if err := run("modprobe", module); err != nil {
 			t.Fatal(err)
 		}
@@ -61,9 +61,15 @@ func tell(file, text string) error { return os.WriteFile(file, []byte(text), 0o6
 // what its unit lets it do, and with the kernel's own target.
 func TestPodsyncsRightsAreEnoughForISCSI(t *testing.T) {
 	serveDisk(t, "user", "pass-word-12")
-	if err := run("systemctl", "start", "iscsid.service"); err != nil {
+	// What makes the links below /dev/disk is masked in this machine.
+	udev := []string{"systemd-udevd.service", "systemd-udevd-kernel.socket", "systemd-udevd-control.socket"}
+	if err := errors.Join(run("systemctl", append([]string{"unmask"}, udev...)...), run("systemctl", "start", udev[0], "iscsid.service")); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		_ = run("systemctl", append([]string{"stop"}, udev...)...)
+		_ = run("systemctl", append([]string{"mask"}, udev...)...)
+	})
 	command := append([]string{"--wait", "--pipe", "--collect", "--quiet", "--setenv=POLYLET_TEST_ISCSI=" + targetPortal + " " + targetIQN + " 1 user pass-word-12"}, rights(t, "polylet-podsync.service")...)
 	command = append(command, payload+"/bin/scsi.test", "-test.v", "-test.run=^(TestALive|TestADeviceThatSomebody)")
 	out, err := exec.Command("systemd-run", command...).CombinedOutput()
