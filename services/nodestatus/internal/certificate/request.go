@@ -331,7 +331,8 @@ func send(ctx context.Context, to chan<- answer, a answer) {
 	}
 }
 
-// watch reads a request and watches it, until it is answered or the watch ends.
+// watch reads a request and watches it, until it is answered or the watch ends, or should
+// have.
 func (s *sent) watch(ctx context.Context, to chan<- answer) (last answer, opened bool) {
 	api := s.client.CertificatesV1().CertificateSigningRequests()
 	callCtx, cancel := context.WithTimeout(ctx, callWithin)
@@ -350,6 +351,8 @@ func (s *sent) watch(ctx context.Context, to chan<- answer) (last answer, opened
 	}
 	send(ctx, to, a)
 	seconds := int64(watchFor.Seconds())
+	ctx, cancel = context.WithTimeout(ctx, watchFor+follow.Grace) // it may end nothing by itself
+	defer cancel()
 	events, err := api.Watch(ctx, metav1.ListOptions{
 		// Not from its own version, which an apiserver may have forgotten.
 		FieldSelector: follow.Selector(s.name), TimeoutSeconds: &seconds,

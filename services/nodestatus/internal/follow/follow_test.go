@@ -164,6 +164,21 @@ func TestAfterEachEndOfAWatchTheObjectIsReadAnew(t *testing.T) {
 	})
 }
 
+// A proxy may keep a watch open whose apiserver is gone, and answer whoever asks whether the
+// connection lives.
+func TestAWatchThatIsNeverEndedIsEndedHere(t *testing.T) {
+	onBench(t, func(_ *testing.T, b *bench) {
+		b.fault("watch", fakeapiserver.Fault{EventDelay: 1000 * time.Hour})
+		b.sees(time.Second, "not there")
+		b.put("c", "one")
+		b.sees(11*time.Minute, "one")
+		b.put("c", "two")
+		b.sees(11*time.Minute, "two")
+		b.put("c", "three")
+		b.sees(11*time.Minute, "three")
+	})
+}
+
 func TestWhatCannotBeReadOrWatchedIsTriedEverMoreRarely(t *testing.T) {
 	for verb, word := range map[string]string{"get": "cannot be read", "watch": "is not watched"} {
 		t.Run(verb, func(t *testing.T) {
