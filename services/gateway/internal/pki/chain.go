@@ -6,21 +6,17 @@ import (
 	"slices"
 )
 
-// mostShown is how many certificates of a client are looked at, its own among them; no chain
-// is as long.
-const mostShown = 10
-
 // Chain returns of the certificates that a client shows its own, and of the others those
 // that the bundle as it is now vouches for: each is signed by one of the bundle, or by
 // another that is. Only such can be in the chain of a good certificate, while whoever
 // verifies one tries all that there is, up to a hundred signatures each time, and a client
-// without any credential says how long each takes. For the same reason only the first few
-// are looked at: a client may show a thousand.
+// without any credential says how long each takes. How many may be shown is the port's to
+// say: each is one signature here.
 func (c *ClientCA) Chain(shown []*x509.Certificate) []*x509.Certificate {
 	if len(shown) < 2 {
 		return shown
 	}
-	out, rest := shown[:1:1], shown[1:min(len(shown), mostShown)]
+	out, rest := shown[:1:1], shown[1:]
 	for signers := c.current().certs; len(signers) > 0 && len(rest) > 0; {
 		var good, others []*x509.Certificate
 		for _, cert := range rest {

@@ -86,25 +86,6 @@ func TestOfWhatAClientShowsOnlyWhatTheBundleVouchesForIsLookedAt(t *testing.T) {
 	}
 }
 
-// A handshake has room for a thousand, each of which names the bundle's authority as who has
-// signed it: to find that it has not takes a twentieth of a second, with each request.
-func TestOfManyCertificatesThatAClientShowsFewAreLookedAt(t *testing.T) {
-	root, rootKey := selfsigned.New(t, authority("root"))
-	between, betweenKey := selfsigned.By(t, authority("between"), root, rootKey)
-	leaf, _ := selfsigned.By(t, client("leaf"), between, betweenKey)
-	strange, _ := selfsigned.New(t, authority("root"))
-	ca := trusting(t, root)
-	for strangers, want := range map[int]int{mostShown - 2: 2, mostShown - 1: 1, 1000: 1} {
-		shown := []*x509.Certificate{leaf}
-		for range strangers {
-			shown = append(shown, strange)
-		}
-		if got := ca.Chain(append(shown, between)); len(got) != want {
-			t.Errorf("behind %d others: %d are of use, want %d", strangers, len(got), want)
-		}
-	}
-}
-
 // The gateway verifies with the bundle of the same moment.
 func TestAChainLeadsToTheBundleAsItIsNow(t *testing.T) {
 	first, _ := selfsigned.New(t, authority("first"))
