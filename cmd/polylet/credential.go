@@ -121,7 +121,7 @@ func newRootsPart(loaded *kubeletconfig.Loaded, nodestatus supervise.Identity, l
 // and nodestatus says that it cannot write.
 func (r *rootsPart) prepare() {
 	if r != nil {
-		r.tell(nodecert.Prepare(r.dir, r.uid))
+		r.tell(nodecert.Prepare(r.dir, r.uid, r.source.Kubeconfig, r.source.Bootstrap))
 	}
 }
 
@@ -145,7 +145,7 @@ func (r *rootsPart) look(now time.Time) {
 		}
 	}
 	r.missing = time.Time{}
-	r.tell(errors.Join(nodecert.Prepare(r.dir, r.uid), writeKubeconfig(r.source, r.log)))
+	r.tell(errors.Join(nodecert.Prepare(r.dir, r.uid, r.source.Kubeconfig, r.source.Bootstrap), writeKubeconfig(r.source, r.log)))
 }
 
 // tell logs an error once.

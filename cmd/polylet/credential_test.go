@@ -106,6 +106,25 @@ func TestTheCertificatesDirectoryIsNodestatusOwnAndIsAgainWhenItIsMadeAnew(t *te
 	}
 }
 
+// nodestatus could exchange the kubeconfig, and with it say which apiserver podsync obeys.
+func TestADirectoryInWhichTheKubeconfigBelongsIsNotGivenToNodestatus(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("gives a directory to another user, which needs root")
+	}
+	for _, flag := range []string{"--kubeconfig=", "--bootstrap-kubeconfig="} {
+		var said string
+		log := funcr.New(func(_, text string) { said += text }, funcr.Options{})
+		dir := t.TempDir()
+		r := newRootsPart(load(t, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b", flag+dir+"/pki/later", "--cert-dir="+dir+"/pki", "--hostname-override=n1"), supervise.Identity{Drop: true, UID: 60899}, log)
+		r.prepare()
+		r.look(time.Now())
+		info, err := os.Stat(dir + "/pki")
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 || !strings.Contains(said, dir+"/pki/later lies in --cert-dir") {
+			t.Errorf("%s: %v, said %q", flag, err, said)
+		}
+	}
+}
+
 func TestWhereNobodyAsksForCertificatesTheirDirectoryStaysAsItIs(t *testing.T) {
 	for name, args := range map[string][]string{"standalone": {"--rotate-certificates"}, "not rotated": {"--kubeconfig=/k"}} {
 		r := newRootsPart(load(t, append(args, "--cert-dir="+t.TempDir(), "--hostname-override=n1")...), supervise.Identity{Drop: true, UID: 60899}, klog.Background())
