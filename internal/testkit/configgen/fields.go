@@ -173,3 +173,15 @@ func Set(document map[string]any, path string, value any) map[string]any {
 	out[path] = value
 	return out
 }
+
+// Observed are what a node test has seen of fields, by path, as it writes them: a line
+// "path: what" for each, and comments that begin with #.
+func Observed(text string) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(text) {
+		if path, what, found := strings.Cut(strings.TrimSpace(line), ": "); found && !strings.HasPrefix(path, "#") {
+			out[path] = what
+		}
+	}
+	return out
+}
