@@ -265,6 +265,7 @@ func TestWhatIsWrongIsNamedWithItsMend(t *testing.T) {
 		"gc thresholds":     {file: header + "imageGCLowThresholdPercent: 90\n", want: []string{"imageGCLowThresholdPercent"}},
 		"soft no grace":     {file: header + "evictionSoft: {memory.available: 1Gi}\n", want: []string{"evictionSoftGracePeriod.memory.available"}},
 		"plain 0":           {file: header + "evictionHard: {memory.available: '0'}\nevictionSoft: {pid.available: 0Mi}\nevictionSoftGracePeriod: {pid.available: 1m}\n", want: []string{"evictionHard.memory.available", "0% switches the signal off", "evictionSoft.pid.available"}},
+		"cipher suite":      {file: header + "tlsCipherSuites: [TLS_OF_NOBODY]\n", want: []string{"tlsCipherSuites", "TLS_OF_NOBODY"}},
 		"no frequency":      {file: header + "nodeStatusUpdateFrequency: -1s\nnodeStatusReportFrequency: -2s\n", want: []string{"nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "more than 0"}},
 		"none with others":  {file: header + "enforceNodeAllocatable: [none, pods]\n", want: []string{"none stands alone"}},
 		"both kinds of one": {file: header + "enforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]\nkubeReservedCgroup: /k\n", want: []string{"kube-reserved or kube-reserved-compressible, not both"}},

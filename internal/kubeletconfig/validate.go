@@ -62,7 +62,9 @@ func validateServing(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 	p.add(oneOf(c.Logging.Format, "text", "json"), "logging.format", c.Logging.Format, "text or json")
 	p.add(c.Logging.FlushFrequency.Duration.Duration > 0, "logging.flushFrequency", c.Logging.FlushFrequency.Duration.Duration.String(), "more than 0")
 	p.add(oneOf(c.ShowHiddenMetricsForVersion, "", previousRelease()), "showHiddenMetricsForVersion", c.ShowHiddenMetricsForVersion, "leave it out, or "+previousRelease())
-	_, err := cliflag.TLSCurvePreferences(c.TLSCurvePreferences)
+	_, err := cliflag.TLSCipherSuites(c.TLSCipherSuites)
+	p.add(err == nil, "tlsCipherSuites", c.TLSCipherSuites, "names of cipher suites, e.g. TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256")
+	_, err = cliflag.TLSCurvePreferences(c.TLSCurvePreferences)
 	p.add(err == nil, "tlsCurvePreferences", c.TLSCurvePreferences, fmt.Sprint(err))
 	for _, wrong := range tracingapi.ValidateTracingConfiguration(c.Tracing, nil, fieldpath.NewPath("tracing")) {
 		p.add(false, wrong.Field, wrong.BadValue, wrong.Detail)
