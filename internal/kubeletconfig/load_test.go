@@ -68,7 +68,7 @@ func TestEachFlagSetsItsField(t *testing.T) {
 		{"--authentication-token-webhook", true, func(l *Loaded) any { return *l.Config.Authentication.Webhook.Enabled }},
 		{"--authorization-mode=Webhook", kubeletv1beta1.KubeletAuthorizationModeWebhook, func(l *Loaded) any { return l.Config.Authorization.Mode }},
 		{"--client-ca-file=/ca", "/ca", func(l *Loaded) any { return l.Config.Authentication.X509.ClientCAFile }},
-		{"--tls-cipher-suites=A,B", []string{"A", "B"}, func(l *Loaded) any { return l.Config.TLSCipherSuites }},
+		{"--tls-cipher-suites=TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384", []string{"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"}, func(l *Loaded) any { return l.Config.TLSCipherSuites }},
 		{"--rotate-server-certificates", true, func(l *Loaded) any { return l.Config.ServerTLSBootstrap }},
 		{"--cluster-dns=10.96.0.10", []string{"10.96.0.10"}, func(l *Loaded) any { return l.Config.ClusterDNS }},
 		{"--resolv-conf=", "", func(l *Loaded) any { return *l.Config.ResolverConfig }},
