@@ -103,6 +103,13 @@ func TestASetFieldLeavesTheDocumentAndItsOtherFieldsAlone(t *testing.T) {
 	}
 }
 
+func TestObservationsAreReadAsTheyWereWritten(t *testing.T) {
+	got := Observed("# What: comment\nmaxPods: podsync started again; in /configz\n\na.b: refused: because\nno observation\n")
+	if want := map[string]string{"maxPods": "podsync started again; in /configz", "a.b": "refused: because"}; !maps.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestAFieldOfWhichNobodyKnowsAnotherValueIsNamed(t *testing.T) {
 	if got, err := Fields(map[string]string{"newField": `"text"`}, nil); err == nil || !strings.Contains(err.Error(), "newField") {
 		t.Errorf("%v, %v", got, err)
