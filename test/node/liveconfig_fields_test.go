@@ -177,7 +177,7 @@ func (o *observer) some(fields []configgen.Field) []configgen.Field {
 func (o *observer) observe(f configgen.Field) {
 	o.Helper()
 	if f.Untried != "" {
-		o.rows[f.Path] = "not tried on a machine of others: " + f.Untried
+		o.rows[f.Path] = "not tried: " + f.Untried
 		return
 	}
 	was, from := o.document, o.document
@@ -269,7 +269,7 @@ func (o *observer) row(f configgen.Field, state liveconf.State, before *kubeletc
 	case state.Phase == liveconf.Good && after != nil:
 		o.follow(after)
 		o.wantOwners(f, configslice.Difference(before.Fields(), after.Fields()), again, inPlace)
-		want, err := kubeletconfig.ShownFields(after.ConfigzJSON())
+		want, err := kubeletconfig.ShownFields(after.SecretConfigzJSON())
 		o.must(err)
 		text += o.whoTook(again, inPlace) + "; " + o.configz(f.Path, shown, want[f.Path])
 	case strings.Contains(state.Error, "cannot change while the node runs"):

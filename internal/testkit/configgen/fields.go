@@ -19,7 +19,7 @@ type Field struct {
 	Before map[string]any
 	// Back says that it, and what was before it, has to be as it was again for others.
 	Back bool
-	// Untried says why a test leaves the machine alone with it; empty: it does not.
+	// Untried says why no test gives a node this value; empty: one does.
 	Untried string
 	// Machine says that it depends on the machine what becomes of it.
 	Machine bool
@@ -109,11 +109,12 @@ func others() map[string]any {
 	return elsewhere
 }
 
-// untried are fields by which a node changes what is the machine's and not its own.
+// untried are fields by which a node changes what is the machine's and not its own, and
+// such as no file can change.
 func untried() map[string]string {
 	return map[string]string{
-		"makeIPTablesUtilChains": "the chains are the machine's",
-		"systemCgroups":          "it moves the machine's own processes",
+		"makeIPTablesUtilChains": "the chains are those of a machine that others use",
+		"systemCgroups":          "it moves processes of a machine that others use",
 		// The library gives the flag's field its default when it adds the flag.
 		"logging.options.text.splitStream": "the flag's default goes over the file, with a kubelet too",
 	}
