@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 func TestAPodThatExceedsALimitOfLocalStorageIsNamedWithTheKubeletsWords(t *testing.T) {

@@ -3,8 +3,8 @@ package eviction
 import (
 	"fmt"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // Unlinked are files that a container holds open and that have no name any more: they
