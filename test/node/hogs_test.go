@@ -115,6 +115,13 @@ func crossTheirLimits(h *house) {
 	whole := limited(withScratch(app("whole", "take", "mebibytes=3", "path=/scratch/file"), ""), "2Mi")
 	layer := limited(app("layer", "take", "mebibytes=3", "path=/file"), "2Mi")
 	h.create(logger, volume, whole, layer)
+	if !onKubelet() { // It counts no file that was removed.
+		h.create(
+			withScratch(app("volume-open", "take", "mebibytes=3", "path=/scratch/file", "unlink=true"), "2Mi"),
+			limited(withScratch(app("whole-open", "take", "mebibytes=3", "path=/scratch/file", "unlink=true"), ""), "2Mi"),
+			limited(app("layer-open", "take", "mebibytes=3", "path=/file", "unlink=true"), "2Mi"),
+		)
+	}
 }
 
 func evictedForTheirLimits(h *house) {
