@@ -65,6 +65,7 @@ func TestWhoeverUsesTheNodeUpIsEvictedInTheKubeletsWords(t *testing.T) {
 		// Last: containerd frees a layer only with its next garbage collection, and other
 		// pods may go for that.
 		{"the images' disk", evictedForImageDisk},
+		{"what a kubelet says", func(h *house) { h.wantRecord("hogs", []string{"small"}) }},
 	})
 }
 
@@ -125,12 +126,19 @@ func crossTheirLimits(h *house) {
 }
 
 func evictedForTheirLimits(h *house) {
-	for _, want := range []struct{ name, message string }{
-		{"volume", `Usage of EmptyDir volume "scratch" exceeds the limit "2Mi"\. `},
-		{"whole", `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi\. `},
-		{"layer", `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi\. `},
-		{"logger", `Container app exceeded its local ephemeral storage limit "2Mi"\. `},
-	} {
+	const ofVolume, ofPod = `Usage of EmptyDir volume "scratch" exceeds the limit "2Mi"\. `, `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi\. `
+	wants := []struct{ name, message string }{
+		{"volume", ofVolume}, {"whole", ofPod}, {"layer", ofPod}, {"logger", `Container app exceeded its local ephemeral storage limit "2Mi"\. `},
+	}
+	counts := map[string]int{"emptydirfs.limit": 1, "ephemeralpodfs.limit": 2, "ephemeralcontainerfs.limit": 1}
+	if !onKubelet() {
+		for _, w := range wants[:3] {
+			w.name += "-open"
+			wants = append(wants, w)
+		}
+		counts["emptydirfs.limit"], counts["ephemeralpodfs.limit"] = 2, 4
+	}
+	for _, want := range wants {
 		h.wantEvicted(want.name, want.message, false)
 		p, err := h.pod(want.name)
 		h.must(err)
@@ -139,7 +147,7 @@ func evictedForTheirLimits(h *house) {
 		}
 		h.wantEvent(want.name, nil)
 	}
-	for signal, n := range map[string]int{"emptydirfs.limit": 1, "ephemeralpodfs.limit": 2, "ephemeralcontainerfs.limit": 1} {
+	for signal, n := range counts {
 		h.eventually(time.Minute, "the evictions are counted", func() error { return h.evictionsCountedTimes(signal, n) })
 	}
 }
