@@ -54,6 +54,7 @@ func TestWhoeverUsesTheNodeUpIsEvictedInTheKubeletsWords(t *testing.T) {
 		{"limits of a pod's own are crossed", crossTheirLimits},
 		{"a volume in memory", notEvictedForMemoryVolume},
 		{"inodes", evictedForInodes},
+		{"a disk", evictedForADisk},
 		{"a file that was removed and is open", evictedForAnOpenFile}, // The kubelet evicts others first.
 		{"threads", func(h *house) { h.evictedForThreads(most) }},
 		{"limits of a pod's own", evictedForTheirLimits},
@@ -179,15 +180,23 @@ func evictedForInodes(h *house) {
 	h.afterwards("nodefs.inodesFree", 1)
 }
 
+func evictedForADisk(h *house) {
+	h.create(withScratch(app("disk", "take", fmt.Sprintf("mebibytes=%d", hogDisk*7/10), "path=/scratch/file"), ""))
+	h.measured("disk", h.ofDisk("kubelet", availableBytes, hogDisk<<20*33/100))
+	h.wantEvicted("disk", `The node was low on resource: ephemeral-storage\. Threshold quantity: \d+, available: \d+\w*\. .*`, true)
+	h.wantEvent("disk", map[string]string{"starved_resource": "ephemeral-storage"})
+	h.afterwards("nodefs.available", 1)
+}
+
 func evictedForAnOpenFile(h *house) {
 	h.create(withScratch(app("open", "take", fmt.Sprintf("mebibytes=%d", hogDisk*7/10), "path=/scratch/file", "unlink=true"), ""))
 	h.measured("open", h.ofDisk("kubelet", availableBytes, hogDisk<<20*33/100))
 	h.wantEvicted("open", `The node was low on resource: ephemeral-storage\. Threshold quantity: \d+, available: \d+\w*\. .*`, true)
 	if onKubelet() {
-		h.afterwards("nodefs.available", 2)
+		h.afterwards("nodefs.available", 3)
 		return
 	}
-	h.afterwards("nodefs.available", 1)
+	h.afterwards("nodefs.available", 2)
 	out, err := h.polylet("explain", "node")
 	h.must(err)
 	if !strings.Contains(out, `container app holds 280Mi open in files that were removed, the largest of them "/scratch/file"`) {

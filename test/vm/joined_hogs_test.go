@@ -64,6 +64,7 @@ func TestJoinedWhoeverUsesTheNodeUpIsEvictedInTheKubeletsWords(t *testing.T) {
 	}
 	for _, hog := range []*corev1.Pod{
 		scratch(bind("inodes", "take", fmt.Sprintf("files=%d", hogInodes*3/4), "path=/scratch"), ""),
+		scratch(bind("disk", "take", fmt.Sprintf("mebibytes=%d", hogDisk*7/10), "path=/scratch/file"), ""),
 		scratch(bind("open", "take", fmt.Sprintf("mebibytes=%d", hogDisk*7/10), "path=/scratch/file", "unlink=true"), ""),
 		bind("threads", "take", fmt.Sprintf("threads=%d", 2*keepThreads)),
 	} {
@@ -77,7 +78,7 @@ func TestJoinedWhoeverUsesTheNodeUpIsEvictedInTheKubeletsWords(t *testing.T) {
 	if p, err := client.CoreV1().Pods("default").Get(t.Context(), "small", metav1.GetOptions{}); err != nil || p.Status.Phase != corev1.PodRunning {
 		t.Errorf("the pod that uses little: %v, %v", p.Status.Phase, err)
 	}
-	goes(t, client, "small", "volume", "whole", "layer", "logger", "layer-open", "inodes", "open", "threads")
+	goes(t, client, "small", "volume", "whole", "layer", "logger", "layer-open", "inodes", "disk", "open", "threads")
 }
 
 // evicted waits for the eviction of a pod, and compares what is said of it with what the
