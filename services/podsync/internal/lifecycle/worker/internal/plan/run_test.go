@@ -118,6 +118,22 @@ func TestADebugContainerWaitsForNoOtherContainer(t *testing.T) {
 	}
 }
 
+func TestNoContainerWaitsForADebugContainer(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.PullImage && a.Container == "debug" {
+			return &Failure{Reason: "ErrImagePull", Message: "not found"}
+		}
+		return nil
+	}
+	w.s.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "absent"}}}
+	w.settle(time.Minute)
+	w.end(w.newest("a"), 1)
+	if w.settle(time.Minute); w.newest("a").RestartCount != 1 {
+		t.Errorf("it is %+v; done: %q", w.newest("a"), w.log)
+	}
+}
+
 func TestAPullEndsWhenAnotherImageIsAskedFor(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 	for w.s.Observed.Sandboxes == nil {

@@ -135,3 +135,19 @@ func TestASandboxIsNotStoppedWhileAContainerStartsInIt(t *testing.T) {
 		t.Errorf("in the end: %+v", w.newest("a"))
 	}
 }
+
+// The pods that make the network are such.
+func TestAPodOnTheHostsNetworkNeedsNoReadyNetwork(t *testing.T) {
+	for _, hosts := range []bool{true, false} {
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		w.s.Pod.Spec.HostNetwork, w.s.Node.NetworkReady = hosts, false
+		w.settle(time.Minute)
+		if runs := w.newest("a") != nil; runs != hosts {
+			t.Errorf("on the host's network %v: it runs %v", hosts, runs)
+		}
+		w.s.Node.NetworkReady = true
+		if w.settle(time.Minute); w.newest("a") == nil {
+			t.Errorf("on the host's network %v: it does not run though the network is ready", hosts)
+		}
+	}
+}
