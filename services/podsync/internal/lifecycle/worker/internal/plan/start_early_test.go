@@ -177,3 +177,29 @@ func TestAnImageThatWasFoundLongBeforeTheStartIsLookedForOnceMore(t *testing.T) 
 		}
 	}
 }
+
+// A registry that is away by then holds up that container alone.
+func TestNothingStartsWithAnImageThatIsLookedForOnceMore(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a", "b"))
+	ready, back := w.s.Now.Add(time.Hour), w.s.Now.Add(2*time.Hour)
+	w.volumes = func(podstate.Action) map[string]Failure {
+		if w.s.Now.Before(ready) {
+			return map[string]Failure{"": {Reason: "FailedMount", Message: "not found", At: w.s.Now}}
+		}
+		return nil
+	}
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.PullImage && a.Container == "a" && !w.s.Now.Before(ready) && w.s.Now.Before(back) {
+			return &Failure{Reason: "ErrImagePull", Message: "connection refused"}
+		}
+		return nil
+	}
+	w.settle(3 * time.Hour)
+	a, b := w.newest("a"), w.newest("b")
+	if a == nil || a.StartedAt.Before(back) {
+		t.Errorf("the container whose image cannot be had until %v is %+v", back, a)
+	}
+	if b == nil || b.StartedAt.Sub(ready) > 5*time.Minute {
+		t.Errorf("the other one is %+v; volumes are ready at %v", b, ready)
+	}
+}
