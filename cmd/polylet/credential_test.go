@@ -116,7 +116,8 @@ func TestADirectoryInWhichTheKubeconfigBelongsIsNotGivenToNodestatus(t *testing.
 		var said string
 		log := funcr.New(func(_, text string) { said += text }, funcr.Options{})
 		dir := t.TempDir()
-		r := newRootsPart(load(t, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b", flag+dir+"/pki/later", "--cert-dir="+dir+"/pki", "--hostname-override=n1"), supervise.Identity{Drop: true, UID: 60899}, log)
+		loaded := load(t, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b", flag+dir+"/pki/later", "--cert-dir="+dir+"/pki", "--hostname-override=n1")
+		r := newRootsPart(func() *kubeletconfig.Loaded { return loaded }, supervise.Identity{Drop: true, UID: 60899}, log)
 		r.prepare()
 		r.look(time.Now())
 		info, err := os.Stat(dir + "/pki")
