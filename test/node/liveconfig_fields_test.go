@@ -123,7 +123,6 @@ type observer struct {
 	noticed    int
 	document   map[string]any
 	rows       map[string]string
-	before     map[string]int // the processes
 }
 
 func newObserver(h *house) *observer {
