@@ -41,7 +41,7 @@ func TestAFileThatWasRemovedAndIsOpenIsFoundWithWhatLiesInIt(t *testing.T) {
 			found = append(found, u)
 		}
 	})
-	if !all || len(found) != 1 || found[0].Path != filepath.Join(dir, "gone") || found[0].Bytes < 1<<20 || found[0].Inode.Device != device || found[0].Root != (root == device) {
+	if !all || len(found) != 1 || found[0].Path != filepath.Join(dir, "gone") || found[0].Bytes < 1<<20 || found[0].Inode.Device != device || found[0].Root != (root == device && overlaid("/proc/self/mountinfo")) {
 		t.Errorf("%v, %+v", all, found)
 	}
 }
@@ -51,5 +51,32 @@ func TestWhoIsOutOfTimeSaysThatNotAllWasLookedAt(t *testing.T) {
 	cancel()
 	if Proc("/proc").Unlinked(ctx, os.Getpid(), func(Unlinked) {}) {
 		t.Error("all was looked at")
+	}
+}
+
+func TestARootIsOfDirectoriesLaidOverEachOtherByItsLastMount(t *testing.T) {
+	const disk = "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+	for name, c := range map[string]struct {
+		mounts string
+		want   bool
+	}{
+		"a disk":        {disk, false},
+		"an overlay":    {"30 20 0:50 / / rw,relatime master:1 - overlay overlay rw,lowerdir=/a\n31 30 0:51 / /proc rw - proc proc rw\n", true},
+		"one over it":   {disk + "30 20 0:50 / / rw - overlay overlay rw\n", true},
+		"one elsewhere": {disk + "30 20 0:50 / /srv rw - overlay overlay rw\n", false},
+		"by a server":   {"30 20 0:50 / / rw - fuse.fuse-overlayfs fuse-overlayfs rw\n", true},
+		"btrfs":         {"30 20 0:50 /snap / rw - btrfs /dev/sdb rw\n", false},
+		"no mount":      {"30 20\n", false},
+	} {
+		file := filepath.Join(t.TempDir(), "mountinfo")
+		if err := os.WriteFile(file, []byte(c.mounts), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := overlaid(file); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if overlaid("/nowhere") {
+		t.Error("of a process that ended")
 	}
 }
