@@ -297,6 +297,34 @@ func TestOnlyADirectoryOfAKubeletsOwnIsGivenAway(t *testing.T) {
 	}
 }
 
+// Both may come later: the directory would be given away while it is empty.
+func TestADirectoryInWhichAKubeconfigBelongsIsNotGivenAway(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("gives a directory to another user, which needs root")
+	}
+	base := t.TempDir()
+	if err := errors.Join(os.Mkdir(base+"/pki", 0o755), os.Symlink(base+"/pki", base+"/link")); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]bool{
+		"": true, base + "/kubelet.conf": true, base + "/pki.conf": true, base + "/other/pki/kubelet.conf": true,
+		base + "/pki/kubelet.conf": false, base + "/pki/later/kubelet.conf": false, base + "/link/kubelet.conf": false, base + "/other/../pki/kubelet.conf": false,
+	} {
+		if err := os.Chown(base+"/pki", 0, -1); err != nil {
+			t.Fatal(err)
+		}
+		err := Prepare(base+"/pki", 60899, "", file)
+		info, statErr := os.Stat(base + "/pki")
+		if statErr != nil {
+			t.Fatal(statErr)
+		}
+		owner := info.Sys().(*syscall.Stat_t).Uid
+		if (err == nil) != want || (owner == 60899) != want || err != nil && !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v, the owner is %d", file, err, owner)
+		}
+	}
+}
+
 func FuzzAFileIsACertificateWithItsKeyOrDamaged(f *testing.F) {
 	p := pair(f, "x", time.Unix(1<<31, 0))
 	f.Add(p.PEM())

@@ -7,7 +7,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 )
@@ -171,7 +174,13 @@ func TestNoAnswerIsTakenThatIsOfNoUse(t *testing.T) {
 			},
 			want: "private key does not match public key",
 		},
-		"no certificate":      {answer: func(*world, []byte) []byte { return []byte("-----BEGIN CERT") }, want: "does not hold a certificate"},
+		"no certificate": {answer: func(*world, []byte) []byte { return []byte("-----BEGIN CERT") }, want: "does not hold a certificate"},
+		"with a chain that nobody can read": {
+			answer: func(_ *world, signed []byte) []byte {
+				return append(signed, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("none")})...)
+			},
+			want: "number 2 of its chain cannot be read",
+		},
 		"far too long":        {answer: func(_ *world, signed []byte) []byte { return append(signed, make([]byte, 1<<20)...) }, want: "longer than"},
 		"for servers":         {change: func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, want: `it is not for "client auth"`},
 		"without the group":   {change: func(c *x509.Certificate) { c.Subject.Organization = nil }, want: "group system:nodes"},
@@ -209,5 +218,31 @@ func TestOfAReasonThatSomebodyGivesALineIsTold(t *testing.T) {
 	got := judge(r, "").err.Error()
 	if !strings.Contains(got, "csr was denied (No: two lines ää") || strings.Contains(got, "\n") || len(got) > 600 || strings.ContainsRune(got, '\uFFFD') {
 		t.Errorf("%d bytes: %q", len(got), got)
+	}
+}
+
+// loud is the transport to an apiserver that says more than anybody reads.
+type loud struct{ status int }
+
+func (l loud) RoundTrip(*http.Request) (*http.Response, error) {
+	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":%d,"message":"no\n%s"}`, l.status, strings.Repeat("x", 1<<20))
+	return &http.Response{StatusCode: l.status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+func TestOfWhatAnApiserverSaysWithoutEndALineIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.clients = func(*world) []Client {
+			return []Client{{Name: "the bootstrap kubeconfig", New: func() (kubernetes.Interface, error) {
+				return kubernetes.NewForConfig(&rest.Config{Host: "https://api.example", Transport: loud{http.StatusForbidden}})
+			}}}
+		}
+		w.start()
+		w.wantWaits("the bootstrap kubeconfig may not ask for a certificate", "no xxx")
+		if got := w.waits(); len(got) > 5000 {
+			t.Errorf("%d bytes are told", len(got))
+		}
+	})
+	if got := waiting("csr", "signer", answer{state: strings.Repeat("y", 1<<20)}); len(got) > 5000 {
+		t.Errorf("%d bytes are told of a request that cannot be looked at", len(got))
 	}
 }

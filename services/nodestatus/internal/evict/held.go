@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // share is the part of the time in which open files are looked at for limits: a container

@@ -160,3 +160,42 @@ func TestWhatElseIsAmissIsToldWithAnEventUntilItIsNot(t *testing.T) {
 		}
 	})
 }
+
+func TestOfOneThatIsAmissAndHasEndedItsEndIsTheEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var events []string
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = Watch(ctx, Certificate{
+				Name: "x", Amiss: func() string { return "it is another node's" },
+				Valid: func() (time.Time, time.Time) { return start.Add(-time.Hour), start.Add(-time.Minute) },
+			}, &said{}, func(_ context.Context, e node.Event) { events = append(events, e.Reason) })
+		}()
+		time.Sleep(time.Hour)
+		cancel()
+		<-done
+		if want := []string{"CertificateExpired"}; !slices.Equal(events, want) {
+			t.Errorf("events %q", events)
+		}
+	})
+}
+
+func TestAWarningIsSentAgainOnceTheClockWasSetBackByADay(t *testing.T) {
+	var w warning
+	now := time.Now()
+	end := now.Add(time.Hour)
+	for n, step := range []struct {
+		at   time.Duration
+		want bool
+	}{{0, true}, {time.Hour, false}, {-time.Hour, false}, {-25 * time.Hour, true}, {-24 * time.Hour, false}} {
+		if got := w.due("CertificateExpiresSoon", end, now.Add(step.at)); got != step.want {
+			t.Errorf("step %d: %v", n, got)
+		}
+	}
+	if !w.due("CertificateExpiresSoon", end.Add(time.Hour), now.Add(-24*time.Hour)) {
+		t.Error("of another certificate nothing is told")
+	}
+}
