@@ -178,6 +178,22 @@ func TestADiskIsTakenAwayAfterACrashAtAnyPoint(t *testing.T) {
 	}
 }
 
+func TestARecordOfAPlaceThatIsGoneGoes(t *testing.T) {
+	b := newBench(t)
+	w, err := wantedBy(b.inline("uid-1", "v", source(0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.placeOf(w.disk, false)
+	if err := errors.Join(b.keep(p, false), os.RemoveAll(p.path)); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := b.Left(); len(names) != 0 || err != nil {
+		t.Errorf("%q, %v", names, err)
+	}
+	b.bare()
+}
+
 func onlyAt(call, at string) error {
 	if call == at {
 		return errors.New("it has failed")
