@@ -48,6 +48,11 @@ func (o *Observed) Container(id string) *Container {
 	return nil
 }
 
+// ByID is Container for all of them.
+func (o *Observed) ByID() podutil.Index[string, Container] {
+	return podutil.NewIndex(o.Containers, func(c *Container) string { return c.ID })
+}
+
 // Sandbox is the one with a CRI id; nil when there is none.
 func (o *Observed) Sandbox(id string) *Sandbox {
 	for i := range o.Sandboxes {

@@ -35,3 +35,29 @@ func BareID(id string) string {
 	}
 	return id
 }
+
+// Told finds what a pod's status says of its containers, of whichever kind: it is
+// ContainerStatus for all of them.
+type Told struct {
+	regular, init, ephemeral Index[string, v1.ContainerStatus]
+}
+
+// TellsOf is what the status says of each container.
+func TellsOf(st *v1.PodStatus) Told {
+	return Told{ByName(st.ContainerStatuses), ByName(st.InitContainerStatuses), ByName(st.EphemeralContainerStatuses)}
+}
+
+// Of is what is said of the container with that name; nil when nothing is.
+func (t *Told) Of(name string) *v1.ContainerStatus {
+	for _, list := range []*Index[string, v1.ContainerStatus]{&t.regular, &t.init, &t.ephemeral} {
+		if cs := list.Find(name); cs != nil {
+			return cs
+		}
+	}
+	return nil
+}
+
+// ByName is StatusIn for all of a status's list.
+func ByName(list []v1.ContainerStatus) Index[string, v1.ContainerStatus] {
+	return NewIndex(list, func(cs *v1.ContainerStatus) string { return cs.Name })
+}

@@ -37,3 +37,8 @@ func Images(pod *v1.Pod) (names []string) {
 	}
 	return names
 }
+
+// VolumesByName is Volume for all of a pod's.
+func VolumesByName(pod *v1.Pod) Index[string, v1.Volume] {
+	return NewIndex(pod.Spec.Volumes, func(v *v1.Volume) string { return v.Name })
+}

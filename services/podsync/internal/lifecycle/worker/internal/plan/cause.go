@@ -29,7 +29,7 @@ func (p *planner) owed(v *view, c *podstate.Container) bool {
 	if p.toRestart(v, c) {
 		return true
 	}
-	r := podutil.ContainerStatus(&p.s.Reported, v.spec.Name)
+	r := v.told
 	if r == nil || r.State.Waiting == nil || r.LastTerminationState.Terminated == nil {
 		return false
 	}
@@ -64,15 +64,9 @@ func (p *planner) restartsAfter(v *view, cause podstate.Cause) bool {
 // mayLeave says whether the API lets a container that was told to have ended
 // with an exit code be told to run again.
 // Source: the validation of updates of a pod's status.
-func mayLeave(pod *v1.Pod, v *view, code int32) bool {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, r := range list[i].RestartPolicyRules {
-				if r.Action == v1.ContainerRestartRuleActionRestartAllContainers {
-					return true
-				}
-			}
-		}
+func (p *planner) mayLeave(v *view, code int32) bool {
+	if p.mayRestartAll() {
+		return true
 	}
 	if v.class == ephemeral {
 		return false
@@ -82,7 +76,7 @@ func mayLeave(pod *v1.Pod, v *view, code int32) bool {
 			return true
 		}
 	}
-	policy := pod.Spec.RestartPolicy
+	policy := p.s.Pod.Spec.RestartPolicy
 	if own := v.spec.RestartPolicy; own != nil {
 		policy = v1.RestartPolicy(*own) // the words are the same
 	}

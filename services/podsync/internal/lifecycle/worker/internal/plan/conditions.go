@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // owned are the condition types that the node agent writes.
@@ -134,19 +135,13 @@ func (p *planner) podReady(st *v1.PodStatus, containers v1.PodCondition) v1.PodC
 		return c
 	}
 	var unmet []string
+	of := podutil.NewIndex(p.s.Pod.Status.Conditions, func(c *v1.PodCondition) v1.PodConditionType { return c.Type })
 	for _, gate := range p.s.Pod.Spec.ReadinessGates {
-		found := false
-		for _, have := range p.s.Pod.Status.Conditions {
-			if have.Type != gate.ConditionType {
-				continue
-			}
-			found = true
-			if have.Status != v1.ConditionTrue {
-				unmet = append(unmet, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", gate.ConditionType, have.Status))
-			}
-		}
-		if !found {
+		switch have := of.Find(gate.ConditionType); {
+		case have == nil:
 			unmet = append(unmet, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case have.Status != v1.ConditionTrue:
+			unmet = append(unmet, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", gate.ConditionType, have.Status))
 		}
 	}
 	if len(unmet) > 0 {

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,7 +32,7 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 		if c != nil {
 			cs.RestartCount = int32(c.RestartCount)
 		}
-		cs.RestartCount = toldCount(p.s, v, cs.RestartCount)
+		cs.RestartCount = toldCount(v, cs.RestartCount)
 		cs.Ready, cs.Started = true, &no
 		cs.State.Terminated = &v1.ContainerStateTerminated{Reason: "Completed", Message: doneMessage}
 		return cs
@@ -48,14 +47,14 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	if c == nil {
 		cs.State.Waiting = p.waiting(v)
 		no := false
-		cs.Started, cs.RestartCount = &no, toldCount(p.s, v, 0)
+		cs.Started, cs.RestartCount = &no, toldCount(v, 0)
 		return cs
 	}
 	cs.RestartCount = int32(c.RestartCount)
 	if c.State == podstate.StateCreated {
 		cs.RestartCount = max(0, cs.RestartCount-1) // made, but not started: no restart yet
 	}
-	cs.RestartCount = toldCount(p.s, v, cs.RestartCount) // a start that came to nothing was counted already
+	cs.RestartCount = toldCount(v, cs.RestartCount) // a start that came to nothing was counted already
 	if c.State != podstate.StateCreated {
 		cs.ContainerID, cs.ImageID = p.fullID(c.ID), c.ImageID
 		if c.Image != "" {
@@ -71,8 +70,8 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 }
 
 // toldCount is a container's restart count, or what was told of it if that is more.
-func toldCount(s *State, v *view, count int32) int32 {
-	if r := podutil.ContainerStatus(&s.Reported, v.spec.Name); r != nil {
+func toldCount(v *view, count int32) int32 {
+	if r := v.told; r != nil {
 		return max(count, r.RestartCount)
 	}
 	return count
@@ -82,8 +81,8 @@ func toldCount(s *State, v *view, count int32) int32 {
 // does not take it back: it would refuse all of the pod's status. So it is with
 // an init container under OnFailure that runs again for a new sandbox.
 func (p *planner) keepEnd(v *view, cs *v1.ContainerStatus) {
-	told := podutil.ContainerStatus(&p.s.Reported, v.spec.Name)
-	if cs.State.Terminated != nil || told == nil || told.State.Terminated == nil || mayLeave(p.s.Pod, v, told.State.Terminated.ExitCode) {
+	told := v.told
+	if cs.State.Terminated != nil || told == nil || told.State.Terminated == nil || p.mayLeave(v, told.State.Terminated.ExitCode) {
 		return
 	}
 	cs.State, cs.LastTerminationState, cs.ContainerID = *told.State.DeepCopy(), *told.LastTerminationState.DeepCopy(), told.ContainerID
@@ -96,11 +95,15 @@ func (p *planner) volumeMounts(spec *v1.Container, c *podstate.Container) []v1.V
 		return nil
 	}
 	out := make([]v1.VolumeMountStatus, len(spec.VolumeMounts))
+	var made podutil.Index[string, string]
+	if c != nil {
+		made = podutil.NewIndex(c.RecursiveReadOnly, func(path *string) string { return *path })
+	}
 	for i := range spec.VolumeMounts {
 		m := &spec.VolumeMounts[i]
 		out[i] = v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
-			mode := p.recursiveReadOnly(m, c)
+			mode := p.recursiveReadOnly(m, c != nil, made.Find(m.MountPath) != nil)
 			out[i].RecursiveReadOnly = &mode
 		}
 	}
@@ -110,13 +113,13 @@ func (p *planner) volumeMounts(spec *v1.Container, c *podstate.Container) []v1.V
 // recursiveReadOnly says what became of a mount's wish: of one that may be
 // granted or not the runtime knows, and before it has made the container, what
 // its usual handler can do.
-func (p *planner) recursiveReadOnly(m *v1.VolumeMount, c *podstate.Container) v1.RecursiveReadOnlyMode {
+func (p *planner) recursiveReadOnly(m *v1.VolumeMount, known, made bool) v1.RecursiveReadOnlyMode {
 	switch {
 	case m.RecursiveReadOnly == nil:
 		return v1.RecursiveReadOnlyDisabled
 	case *m.RecursiveReadOnly != v1.RecursiveReadOnlyIfPossible:
 		return *m.RecursiveReadOnly
-	case c != nil && slices.Contains(c.RecursiveReadOnly, m.MountPath), c == nil && p.s.Node.RecursiveReadOnly:
+	case known && made, !known && p.s.Node.RecursiveReadOnly:
 		return v1.RecursiveReadOnlyEnabled
 	}
 	return v1.RecursiveReadOnlyDisabled
@@ -126,7 +129,7 @@ func (p *planner) recursiveReadOnly(m *v1.VolumeMount, c *podstate.Container) v1
 func (p *planner) setState(cs *v1.ContainerStatus, v *view, c *podstate.Container) {
 	if v.before() != nil && c != v.before() {
 		cs.LastTerminationState.Terminated = p.terminated(v.before())
-	} else if r := podutil.ContainerStatus(&p.s.Reported, v.spec.Name); r != nil && r.RestartCount == int32(c.RestartCount) {
+	} else if r := v.told; r != nil && r.RestartCount == int32(c.RestartCount) {
 		cs.LastTerminationState = *r.LastTerminationState.DeepCopy()
 	} else if r != nil && int32(c.RestartCount) == r.RestartCount+1 {
 		if old := fromReported(r); old != nil && old.ID != c.ID {
@@ -177,7 +180,7 @@ func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *podstate.Containe
 	}
 	// The API takes a container that was told to have ended back only where a
 	// policy starts it again.
-	if w == nil && (!p.byPolicy(v, c) || !mayLeave(p.s.Pod, v, c.ExitCode)) {
+	if w == nil && (!p.byPolicy(v, c) || !p.mayLeave(v, c.ExitCode)) {
 		w = p.waiting(v)
 	}
 	if w == nil {
@@ -191,7 +194,7 @@ func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *podstate.Containe
 // toldBackOff is the back-off that the container was told to wait for; nil when it
 // was not.
 func (p *planner) toldBackOff(v *view, c *podstate.Container) *v1.ContainerStateWaiting {
-	told := podutil.ContainerStatus(&p.s.Reported, v.spec.Name)
+	told := v.told
 	if told == nil || told.State.Waiting == nil || told.State.Waiting.Reason != reasonBackOff {
 		return nil
 	}

@@ -48,18 +48,19 @@ func (p *planner) kept() map[string]bool {
 		if c := v.before(); c != nil && !p.s.Excess[c.ID] {
 			keep[c.ID] = true
 		}
-		dead, most := 0, p.s.Node.DeadContainers
-		if p.s.Reclaim {
-			most = 0
+	}
+	most := p.s.Node.DeadContainers
+	if p.s.Reclaim {
+		most = 0
+	}
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		v := p.viewOf(c.Name)
+		if v == nil || c.State != podstate.StateExited || p.s.Excess[c.ID] {
+			continue
 		}
-		for i := range p.s.Observed.Containers {
-			c := &p.s.Observed.Containers[i]
-			if c.Name != v.spec.Name || c.State != podstate.StateExited || p.s.Excess[c.ID] {
-				continue
-			}
-			if dead++; dead <= most || most < 0 {
-				keep[c.ID] = true
-			}
+		if v.dead++; v.dead <= most || most < 0 {
+			keep[c.ID] = true
 		}
 	}
 	return keep

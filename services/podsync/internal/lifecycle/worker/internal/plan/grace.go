@@ -98,10 +98,14 @@ func (p *planner) probeGrace(probe *v1.Probe) int64 {
 // orphanGrace is the grace period of a pod that no source knows: what its
 // containers were made with.
 func (p *planner) orphanGrace() int64 {
+	if p.orphansGrace > 0 {
+		return p.orphansGrace
+	}
 	grace := int64(shortestGrace)
 	for i := range p.s.Observed.Containers {
 		grace = max(grace, p.s.Observed.Containers[i].GraceSeconds)
 	}
+	p.orphansGrace = grace
 	return grace
 }
 

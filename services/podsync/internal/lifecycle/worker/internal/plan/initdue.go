@@ -4,16 +4,49 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// initDone says whether the regular containers may run: they have run in this
-// sandbox already, or every init container has done its part.
-func (p *planner) initDone() bool {
-	if p.regularSeen() {
-		return true
+// progress is how far the pod has come in its sandbox.
+type progress struct {
+	known bool
+	// regularSeen: a regular container was made there.
+	regularSeen bool
+	// furthest is the index of the last init container that has run there: those before
+	// it have done their part.
+	furthest int
+	// initDone: the regular containers may run: they have run there already, or every
+	// init container has done its part.
+	initDone bool
+}
+
+// progressed is the pod's progress; not to be asked before the pod's round is known.
+func (p *planner) progressed() *progress {
+	g := &p.progress
+	if g.known {
+		return g
 	}
-	if p.sandbox == nil {
-		return !p.hasInit()
+	g.known = true
+	for i, v := range p.views {
+		switch {
+		case v.here() == nil:
+		case v.class == regular:
+			g.regularSeen = true
+		case v.class != ephemeral:
+			g.furthest = i
+		}
 	}
-	furthest := p.furthestInit()
+	switch {
+	case g.regularSeen:
+		g.initDone = true
+	case p.sandbox == nil:
+		g.initDone = !p.hasInit()
+	default:
+		g.initDone = p.initEnded(g.furthest)
+	}
+	return g
+}
+
+// initEnded says whether every init container has done its part; those before the
+// furthest have.
+func (p *planner) initEnded(furthest int) bool {
 	for i, v := range p.views {
 		if i < furthest {
 			continue // it has done its part; a sidecar that has ended since holds nobody up
@@ -31,6 +64,10 @@ func (p *planner) initDone() bool {
 	}
 	return true
 }
+
+func (p *planner) initDone() bool    { return p.progressed().initDone }
+func (p *planner) regularSeen() bool { return p.progressed().regularSeen }
+func (p *planner) furthestInit() int { return p.progressed().furthest }
 
 // initializesAnew says whether the pod goes through its init containers for a
 // sandbox in which nothing of the rest has run: that of a new pod, or the one
@@ -55,16 +92,6 @@ func (p *planner) initializesAnew() bool {
 
 func (p *planner) hasInit() bool {
 	return len(p.s.Pod.Spec.InitContainers) > 0
-}
-
-// regularSeen says whether a regular container was made in the usable sandbox.
-func (p *planner) regularSeen() bool {
-	for _, v := range p.views {
-		if v.class == regular && v.here() != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // initDue lists the init containers and sidecars that are to start next.
@@ -127,16 +154,4 @@ func (p *planner) regularWanted() bool {
 		}
 	}
 	return false
-}
-
-// furthestInit is the index of the last init container that has run in this
-// sandbox: those before it have done their part.
-func (p *planner) furthestInit() int {
-	furthest := 0
-	for i, v := range p.views {
-		if (v.class == ordinaryInit || v.class == sidecar) && v.here() != nil {
-			furthest = i
-		}
-	}
-	return furthest
 }

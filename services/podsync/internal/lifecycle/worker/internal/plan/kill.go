@@ -61,7 +61,7 @@ func (p *planner) stopContainer(c *podstate.Container, g grace, k kill, held boo
 // request or a sleep does not end with them.
 func (p *planner) endHooks() {
 	for key := range p.s.InFlight {
-		if key.Kind == podstate.BeginStop && !p.s.Observed.Container(key.Object).Live() {
+		if key.Kind == podstate.BeginStop && !p.container(key.Object).Live() {
 			p.out.Cancel = append(p.out.Cancel, key)
 		}
 	}
@@ -78,19 +78,6 @@ func (p *planner) hasPreStop(c *podstate.Container) bool {
 // needed says whether the container is a sidecar that others still rely on:
 // the regular containers, and the sidecars after it.
 func (p *planner) needed(c *podstate.Container) bool {
-	mine := -1
-	for i, v := range p.views {
-		if v.spec.Name == c.Name && v.class == sidecar {
-			mine = i
-		}
-	}
-	if mine < 0 {
-		return false
-	}
-	for i, v := range p.views {
-		if (v.class == regular || v.class == sidecar && i > mine) && v.newest().Live() {
-			return true
-		}
-	}
-	return false
+	v := p.viewOf(c.Name)
+	return v != nil && v.class == sidecar && v.at < p.lastNeeding
 }

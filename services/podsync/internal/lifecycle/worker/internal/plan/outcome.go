@@ -162,7 +162,8 @@ func (s *State) imageOf(a podstate.Action) string {
 // gone.
 func (s *State) Observe(o podstate.Observed) {
 	s.Observed = o
-	gone := func(id string) bool { return o.Container(id) == nil && o.Sandbox(id) == nil }
+	containers := o.ByID()
+	gone := func(id string) bool { return containers.Find(id) == nil && o.Sandbox(id) == nil }
 	maps.DeleteFunc(s.Stops, func(id string, _ ContainerStop) bool { return gone(id) })
 	maps.DeleteFunc(s.StoppedSandboxes, func(id string, _ bool) bool { return gone(id) })
 	maps.DeleteFunc(s.Failures, func(k podstate.Key, _ Failure) bool { return aboutID(k.Kind) && gone(k.Object) })
@@ -192,8 +193,9 @@ func (s *State) takeHooks() {
 		}
 	}
 	s.Observed.Containers = containers
+	known := s.Observed.ByID()
 	for id, h := range s.Hooks {
-		if h == podstate.HookDone || s.Observed.Container(id) == nil && len(s.InFlight) == 0 {
+		if h == podstate.HookDone || known.Find(id) == nil && len(s.InFlight) == 0 {
 			delete(s.Hooks, id)
 		}
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -45,24 +46,66 @@ func (p *planner) afterSandbox(v *view) time.Time {
 	if !p.killedInPlace(v) {
 		return time.Time{}
 	}
-	last, alone := v.newest().FinishedAt, true
+	last := v.newest().FinishedAt
+	around := p.others(v)
+	if around.killed.IsZero() && !around.live {
+		return last.Add(nextFollows)
+	}
+	if around.killed.After(last) {
+		last = around.killed
+	}
+	return last.Add(sandboxMayFollow)
+}
+
+// inSandbox are the containers of the usable sandbox.
+type inSandbox struct {
+	known bool
+	// live are the names of two of them that are live, or of one.
+	live []string
+	// killed are those that were killed from outside, in the order of their ends.
+	killed []*podstate.Container
+}
+
+func (p *planner) inSandbox() *inSandbox {
+	in := &p.inUse
+	if in.known {
+		return in
+	}
+	in.known = true
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
 		switch {
-		case c.SandboxID != v.newest().SandboxID || c.Name == v.newest().Name:
+		case c.SandboxID != p.sandbox.ID:
 		case c.Live():
-			alone = false
-		case p.killedFromOutside(c) && c.FinishedAt.Sub(v.newest().FinishedAt).Abs() < sandboxMayFollow:
-			alone = false
-			if c.FinishedAt.After(last) {
-				last = c.FinishedAt
+			if len(in.live) == 0 || len(in.live) == 1 && in.live[0] != c.Name {
+				in.live = append(in.live, c.Name)
 			}
+		case p.killedFromOutside(c):
+			in.killed = append(in.killed, c)
 		}
 	}
-	if alone {
-		return last.Add(nextFollows)
+	slices.SortFunc(in.killed, func(a, b *podstate.Container) int { return a.FinishedAt.Compare(b.FinishedAt) })
+	return in
+}
+
+// others are the containers beside one that was killed in place: whether one of them is
+// live, and when the last was killed that was killed about when it was; zero when none was.
+type others struct {
+	live   bool
+	killed time.Time
+}
+
+func (p *planner) others(v *view) (out others) {
+	in, mine := p.inSandbox(), v.newest()
+	out.live = slices.ContainsFunc(in.live, func(name string) bool { return name != mine.Name })
+	behind, _ := slices.BinarySearchFunc(in.killed, mine.FinishedAt.Add(sandboxMayFollow), func(c *podstate.Container, t time.Time) int { return c.FinishedAt.Compare(t) })
+	for i := behind - 1; i >= 0 && mine.FinishedAt.Sub(in.killed[i].FinishedAt) < sandboxMayFollow; i-- {
+		if in.killed[i].Name != mine.Name {
+			out.killed = in.killed[i].FinishedAt
+			break
+		}
 	}
-	return last.Add(sandboxMayFollow)
+	return out
 }
 
 // sandboxUntil is Action.SandboxUntil of a start of the container.

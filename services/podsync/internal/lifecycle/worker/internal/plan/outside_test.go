@@ -69,7 +69,7 @@ func TestHowLongAContainerWaitsForItsSandboxIsToldByTheOthers(t *testing.T) {
 			ended := w.s.Now
 			w.end(w.newest("a"), 137)
 			tc.others(w, w.newest("b"), w.newest("c"))
-			p := &planner{s: &w.s, sandbox: usableSandbox(&w.s), views: views(&w.s)}
+			p := newPlanner(&w.s)
 			if got := p.afterSandbox(p.viewOf("a")).Sub(ended); got != tc.want {
 				t.Errorf("it starts after %v, want %v", got, tc.want)
 			}

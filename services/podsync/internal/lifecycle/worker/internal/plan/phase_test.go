@@ -198,7 +198,7 @@ func TestAPodThatHasDoneItsWorkTellsSo(t *testing.T) {
 }
 
 func phaseOf(s *State, ended bool) v1.PodPhase {
-	p := &planner{s: s, sandbox: usableSandbox(s), views: views(s)}
+	p := newPlanner(s)
 	p.findRound()
 	return p.phase(ended)
 }

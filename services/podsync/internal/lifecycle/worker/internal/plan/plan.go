@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // planner carries one call of Plan.
@@ -12,6 +15,10 @@ type planner struct {
 	s     *State
 	out   Output
 	views []*view
+	names podutil.Index[string, *view]
+	// observed finds what the runtime has by its id.
+	observed podutil.Index[string, podstate.Container]
+	volumes  podutil.Index[string, v1.Volume]
 	// end says why the pod is to end; nil while it is to run.
 	end *end
 	// sandbox is the usable sandbox; nil when there is none.
@@ -20,12 +27,37 @@ type planner struct {
 	round int
 	// startsFirst: a new round waits for first starts of this one.
 	startsFirst bool
+	// lastNeeding is the place of the last live container that sidecars before it go on
+	// for; below zero when there is none.
+	lastNeeding int
+	// What is asked for each container is found out once.
+	progress     progress
+	ends         regularEnds
+	inUse        inSandbox
+	orphansGrace int64
+	// Of restartingAll, mayRestartAll and volumesTried.
+	betweenTheRounds, rulesForAll, volumesSeenTo once
+}
+
+// once is a question that has the same answer for the whole of a plan.
+type once int8
+
+// ask is the answer, which find gives at first.
+func (o *once) ask(find func() bool) bool {
+	if *o == 0 {
+		*o = -1
+		if find() {
+			*o = 1
+		}
+	}
+	return *o > 0
 }
 
 // Plan computes what to do for one pod. Applied to the state that its actions
 // lead to, it ends with no actions.
 func Plan(s State) Output {
-	p := &planner{s: &s, sandbox: usableSandbox(&s), views: views(&s)}
+	p := &planner{}
+	p.look(&s)
 	p.askAgain()
 	if !s.Observed.Known {
 		p.out.Status = *s.Reported.DeepCopy()
@@ -68,11 +100,11 @@ func (p *planner) askAgain() {
 	}
 }
 
-// emit adds an action unless it runs already or has to wait after a failure. An image
-// whose container has become due waits for no failure of before.
-func (p *planner) emit(a podstate.Action) {
+// emit adds an action unless it runs already or has to wait after a failure, and says
+// whether it did. An image whose container has become due waits for no failure of before.
+func (p *planner) emit(a podstate.Action) (begins bool) {
 	if _, running := p.s.InFlight[a.Key]; running && !a.Replace {
-		return
+		return false
 	}
 	if f, failed := p.s.Failures[a.Key]; failed && (a.Early || !f.Early || f.Away) {
 		if at := f.At.Add(retryDelay(a.Kind, f)); p.s.Now.Before(at) {
@@ -84,10 +116,11 @@ func (p *planner) emit(a podstate.Action) {
 			p.out.Waits = append(p.out.Waits, podstate.Wait{
 				Kind: kind, Object: p.objectOf(a), Action: a.Key, Reason: f.Message, Advice: advice(a.Kind, f), Retry: at,
 			})
-			return
+			return false
 		}
 	}
 	p.out.Actions = append(p.out.Actions, a)
+	return true
 }
 
 // running says whether an action of the key runs.

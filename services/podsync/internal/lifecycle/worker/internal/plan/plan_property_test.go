@@ -336,7 +336,7 @@ func TestWhateverHappenedThePlanConvergesAndThenThereIsNothingToDo(t *testing.T)
 
 // wrong says what is not as it must be in a pod that has settled.
 func (s *storm) wrong() string {
-	st, p := s.out.Status, &planner{s: &s.s, sandbox: usableSandbox(&s.s), views: views(&s.s)}
+	st, p := s.out.Status, newPlanner(&s.s)
 	p.findRound()
 	switch st.Phase {
 	case v1.PodRunning:

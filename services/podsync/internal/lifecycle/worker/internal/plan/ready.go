@@ -14,7 +14,7 @@ func (p *planner) started(v *view) bool {
 	if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: podstate.Startup}]; ok && r.ContainerID == c.ID {
 		return r.Success
 	}
-	if r := podutil.ContainerStatus(&p.s.Reported, v.spec.Name); r != nil && podutil.BareID(r.ContainerID) == c.ID && r.Started != nil && *r.Started {
+	if r := v.told; r != nil && podutil.BareID(r.ContainerID) == c.ID && r.Started != nil && *r.Started {
 		return true
 	}
 	return v.spec.StartupProbe == nil
@@ -40,7 +40,7 @@ func (p *planner) ready(v *view) bool {
 	}
 	// Nothing was heard since this process started: what was reported for the
 	// same container still holds.
-	if r := podutil.ContainerStatus(&p.s.Reported, v.spec.Name); r != nil && podutil.BareID(r.ContainerID) == c.ID {
+	if r := v.told; r != nil && podutil.BareID(r.ContainerID) == c.ID {
 		return r.Ready
 	}
 	return false

@@ -55,7 +55,8 @@ func (p *planner) raising() bool {
 // outOfStep says whether a container of the pod runs with other resources than
 // the pod was allocated.
 func outOfStep(s State) bool {
-	p := &planner{s: &s, views: views(&s)}
+	p := &planner{}
+	p.look(&s)
 	for _, v := range p.views {
 		if v.class == ephemeral || v.here() == nil || v.here().State != podstate.StateRunning {
 			continue

@@ -52,7 +52,7 @@ func (p *planner) resizeErrors() string {
 		switch k.Kind {
 		case podstate.KeepAllocation, podstate.RaiseCgroup, podstate.FitCgroup:
 		case podstate.ResizeContainer:
-			if c := p.s.Observed.Container(k.Object); c == nil || c.State != podstate.StateRunning {
+			if c := p.container(k.Object); c == nil || c.State != podstate.StateRunning {
 				continue
 			}
 		default:

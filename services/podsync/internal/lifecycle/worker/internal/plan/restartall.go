@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -45,25 +46,43 @@ func (p *planner) findRound() {
 	if p.startsFirst = next > p.round && p.unfinishedStarts(); !p.startsFirst {
 		p.round = max(p.round, next)
 	}
+	before := p.earlier()
 	for _, v := range p.views {
-		v.enter(p.round, p.lostRound)
+		v.enter(p.round, before)
 	}
 }
 
-// lostRound is the round of a container of which the status alone is left. What began
-// before all of an earlier round had ended is of an earlier one; times of a status have
-// whole seconds.
-func (p *planner) lostRound(lost *podstate.Container) int {
+// earlier is what the runtime has of the rounds before the pod's.
+type earlier struct {
+	lives bool
+	last  time.Time // when the last of them ended
+}
+
+func (p *planner) earlier() (before earlier) {
+	if p.round == 0 {
+		return before
+	}
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
-		if v := p.viewOf(c.Name); v == nil || v.class == ephemeral || c.Round >= p.round || lost.StartedAt.IsZero() {
+		if v := p.viewOf(c.Name); v == nil || v.class == ephemeral || c.Round >= p.round {
 			continue
 		}
-		if c.Live() || lost.StartedAt.Before(c.FinishedAt.Truncate(time.Second)) {
-			return p.round - 1
+		before.lives = before.lives || c.Live()
+		if c.FinishedAt.After(before.last) {
+			before.last = c.FinishedAt
 		}
 	}
-	return p.round
+	return before
+}
+
+// roundOf is the round of a container of which the status alone is left, in a pod that is
+// in this one. What began before all of an earlier round had ended is of an earlier one;
+// times of a status have whole seconds.
+func (e earlier) roundOf(lost *podstate.Container, round int) int {
+	if !lost.StartedAt.IsZero() && (e.lives || lost.StartedAt.Before(e.last.Truncate(time.Second))) {
+		return round - 1
+	}
+	return round
 }
 
 // causesRound says whether the exit of a container restarts all of the pod. That of
@@ -80,20 +99,44 @@ func (p *planner) overBefore(sidecarView *view, c *podstate.Container) bool {
 	if sidecarView.class != sidecar || p.toldRestarting() {
 		return false
 	}
-	before, well := true, true
+	all := p.regularEnds()
+	// What was killed for a new round has not ended well.
+	return all.over && all.round >= c.Round && (!all.last.After(c.FinishedAt) || all.well)
+}
+
+// regularEnds is how the regular containers have ended.
+type regularEnds struct {
+	known bool
+	// over: all have, and none of them starts again.
+	over bool
+	// round is the earliest of theirs, and last when the last of them ended.
+	round int
+	last  time.Time
+	// well: none has failed.
+	well bool
+}
+
+func (p *planner) regularEnds() *regularEnds {
+	all := &p.ends
+	if all.known {
+		return all
+	}
+	*all = regularEnds{known: true, over: true, well: true, round: math.MaxInt}
 	for _, v := range p.views {
 		if v.class != regular {
 			continue
 		}
 		last := v.newest()
-		if !last.Ended() || last.Round < c.Round || v.renewed(last) || p.owed(v, last) || p.byPolicy(v, last) {
-			return false
+		if !last.Ended() || v.renewed(last) || p.owed(v, last) || p.byPolicy(v, last) {
+			all.over = false
+			return all
 		}
-		before = before && !last.FinishedAt.After(c.FinishedAt)
-		well = well && last.ExitCode == 0
+		all.round, all.well = min(all.round, last.Round), all.well && last.ExitCode == 0
+		if last.FinishedAt.After(all.last) {
+			all.last = last.FinishedAt
+		}
 	}
-	// What was killed for a new round has not ended well.
-	return before || well
+	return all
 }
 
 // toldRestarting says whether the world was told that all containers are restarted.
@@ -137,7 +180,9 @@ func (p *planner) unfinishedStarts() bool {
 
 // restartingAll says whether the pod is between two rounds: something of the
 // earlier one lives or starts, or nothing of the new one was made.
-func (p *planner) restartingAll() bool {
+func (p *planner) restartingAll() bool { return p.betweenTheRounds.ask(p.restartsAll) }
+
+func (p *planner) restartsAll() bool {
 	if p.round == 0 || p.sandbox == nil {
 		return false
 	}
@@ -199,7 +244,11 @@ func (p *planner) restartAllCondition(phase v1.PodPhase) *v1.PodCondition {
 	return c
 }
 
-func (p *planner) mayRestartAll() bool {
+// mayRestartAll says whether a container has a rule that restarts all of them; a debug
+// container cannot have one.
+func (p *planner) mayRestartAll() bool { return p.rulesForAll.ask(p.haveRulesForAll) }
+
+func (p *planner) haveRulesForAll() bool {
 	for _, v := range p.views {
 		for _, r := range v.spec.RestartPolicyRules {
 			if r.Action == v1.ContainerRestartRuleActionRestartAllContainers {

@@ -33,15 +33,6 @@ func (s *State) starting(c *podstate.Container) bool {
 	return ok && a.Attempt == c.RestartCount && a.SandboxID == c.SandboxID
 }
 
-func (p *planner) viewOf(name string) *view {
-	for _, v := range p.views {
-		if v.spec.Name == name {
-			return v
-		}
-	}
-	return nil
-}
-
 func (p *planner) liveIn(sandbox string) bool {
 	for i := range p.s.Observed.Containers {
 		if c := &p.s.Observed.Containers[i]; c.SandboxID == sandbox && c.Live() {

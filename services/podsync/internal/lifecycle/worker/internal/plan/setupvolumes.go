@@ -108,7 +108,9 @@ func (p *planner) hasRunIn(sandbox string) bool {
 // volumesTried says whether the volumes are set up for the pod as it is now, or cannot
 // be: a debug container, which starts once and never again, may be the first to mount
 // one of them beneath another.
-func (p *planner) volumesTried() bool {
+func (p *planner) volumesTried() bool { return p.volumesSeenTo.ask(p.tried) }
+
+func (p *planner) tried() bool {
 	return p.s.Volumes.fails() || p.s.Volumes.current(p.s.Pod)
 }
 

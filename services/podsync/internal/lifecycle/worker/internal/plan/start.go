@@ -12,9 +12,12 @@ func (p *planner) prepare(due []*view) {
 		p.makeSandbox()
 	}
 	p.pullVolumes()
+	for _, v := range due {
+		v.due = true
+	}
 	for _, v := range p.views {
-		if due := isDue(due, v); due || p.first(v) {
-			p.pull(v, !due)
+		if v.due || p.first(v) {
+			p.pull(v, !v.due)
 		}
 	}
 }
@@ -23,15 +26,6 @@ func (p *planner) prepare(due []*view) {
 // that its image can be pulled while others run.
 func (p *planner) first(v *view) bool {
 	return v.newest() == nil && v.class != ephemeral
-}
-
-func isDue(due []*view, v *view) bool {
-	for _, d := range due {
-		if d == v {
-			return true
-		}
-	}
-	return false
 }
 
 // pull asks for the container's image unless it is there for the coming start; early
@@ -100,8 +94,9 @@ func (p *planner) start(due []*view) {
 	if p.sandbox == nil || !p.volumesReady() || p.raising() {
 		return
 	}
+	begins, comes := p.starts()
 	for _, v := range due {
-		if v.class == regular && (p.startsBefore(v) || hasPostStart(v) && p.startsAfter(v)) {
+		if v.class == regular && (begins < v.at || hasPostStart(v) && comes > v.at) {
 			return // one after the other: the next waits for this one's postStart
 		}
 		if v.class == ephemeral && !p.volumesTried() {
@@ -122,56 +117,37 @@ func (p *planner) start(due []*view) {
 			}
 			continue
 		}
-		_, backoff := p.restartTime(v)
-		p.emit(podstate.Action{
-			Key: podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
-			Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
-			VolumeRefs: p.volumeRefs(v.spec), SandboxUntil: p.sandboxUntil(v),
-		})
+		if p.emitStart(v) && v.class == regular {
+			begins = min(begins, v.at)
+		}
 	}
 }
 
-// startsBefore says whether the start of a regular container that stands before
-// this one runs or begins now. One that runs already, and whose postStart hook
-// does, is still starting.
-func (p *planner) startsBefore(v *view) bool {
-	for _, before := range p.views {
-		if before == v {
-			return false
-		}
-		if before.class == regular && p.mayStillStart(before) {
-			return true
-		}
-	}
-	return false
+func (p *planner) emitStart(v *view) (begins bool) {
+	_, backoff := p.restartTime(v)
+	return p.emit(podstate.Action{
+		Key: podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
+		Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
+		VolumeRefs: p.volumeRefs(v.spec), SandboxUntil: p.sandboxUntil(v),
+	})
 }
 
-// startsAfter says whether a regular container that stands after this one is on
-// its way, and does not run yet: this one has failed before, and the other's
-// start would come in the middle of this one's postStart hook.
-func (p *planner) startsAfter(v *view) bool {
-	after := false
-	for _, other := range p.views {
-		if other == v {
-			after = true
+// starts are the places of the first regular container whose start runs, also when it is
+// its postStart hook that does, and of the last that is on its way and does not run yet:
+// where one before that has failed, the start of the last would come in the middle of the
+// other's postStart hook. They are behind and before all when there is none.
+func (p *planner) starts() (first, last int) {
+	first, last = len(p.views), -1
+	for i, v := range p.views {
+		if v.class != regular || !p.running(podstate.StartContainer, v.spec.Name) {
 			continue
 		}
-		if a, ok := p.s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: other.spec.Name}]; after && ok && other.class == regular && !p.cameToRun(a) {
-			return true
+		first = min(first, i)
+		if !v.found.start.Ran() {
+			last = i
 		}
 	}
-	return false
-}
-
-// cameToRun says whether the container of a start is seen to run, or to have run.
-func (p *planner) cameToRun(a podstate.Action) bool {
-	for i := range p.s.Observed.Containers {
-		c := &p.s.Observed.Containers[i]
-		if c.Name == a.Container && c.RestartCount == a.Attempt && c.SandboxID == a.SandboxID {
-			return c.Ran()
-		}
-	}
-	return false
+	return first, last
 }
 
 func hasPostStart(v *view) bool {
@@ -183,17 +159,4 @@ func hasPostStart(v *view) bool {
 func (p *planner) pullFailed(v *view) bool {
 	_, f, failed := p.pullFailure(v.spec)
 	return failed && !f.Early
-}
-
-// mayStillStart says whether the container's start runs or begins now.
-func (p *planner) mayStillStart(v *view) bool {
-	if p.running(podstate.StartContainer, v.spec.Name) {
-		return true
-	}
-	for _, a := range p.out.Actions {
-		if a.Kind == podstate.StartContainer && a.Container == v.spec.Name {
-			return true
-		}
-	}
-	return false
 }

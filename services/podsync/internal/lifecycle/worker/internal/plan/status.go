@@ -1,7 +1,7 @@
 package plan
 
 import (
-	"sort"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -127,25 +127,36 @@ func (p *planner) phaseSoFar() v1.PodPhase {
 // containerStatuses fills in the three lists: init in the spec's order, the
 // others by name.
 func (p *planner) containerStatuses(st *v1.PodStatus) {
-	for _, v := range p.views {
+	inits, regulars := len(p.s.Pod.Spec.InitContainers), len(p.s.Pod.Spec.Containers)
+	st.InitContainerStatuses = p.statusesOf(p.views[:inits])
+	st.ContainerStatuses = p.statusesOf(byName(p.views[inits : inits+regulars]))
+	st.EphemeralContainerStatuses = p.statusesOf(byName(p.views[inits+regulars:]))
+}
+
+// statusesOf are the statuses of some containers of one list; nil for none.
+func (p *planner) statusesOf(views []*view) []v1.ContainerStatus {
+	list := slices.Grow([]v1.ContainerStatus(nil), len(views))
+	for _, v := range views {
 		cs := p.containerStatus(v)
 		p.keepEnd(v, &cs)
-		if v.class == ordinaryInit && cs.State.Terminated == nil {
+		switch {
+		case v.class == ordinaryInit && cs.State.Terminated == nil:
 			cs.Ready = false // it is to run again, for another sandbox
-		}
-		switch v.class {
-		case ordinaryInit, sidecar:
-			st.InitContainerStatuses = append(st.InitContainerStatuses, cs)
-		case regular:
-			st.ContainerStatuses = append(st.ContainerStatuses, cs)
-		case ephemeral:
+		case v.class == ephemeral:
 			cs.Started = nil // it has no probes
-			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, cs)
 		}
+		list = append(list, cs)
 	}
-	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.EphemeralContainerStatuses} {
-		sort.SliceStable(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	return list
+}
+
+// byName are the views in the order of their names.
+func byName(views []*view) []*view {
+	compare := func(a, b *view) int { return strings.Compare(a.spec.Name, b.spec.Name) }
+	if slices.IsSortedFunc(views, compare) {
+		return views
 	}
+	return slices.SortedStableFunc(slices.Values(views), compare)
 }
 
 // allMessages is the room that the termination messages of a pod share, in bytes.

@@ -26,12 +26,21 @@ const (
 type view struct {
 	spec  *v1.Container
 	class class
+	at    int // its place among the planner's views
 	found found
+	// told is what the reported status says of it; nil when that says nothing.
+	told *v1.ContainerStatus
+	// due: it is to start now.
+	due bool
+	// dead counts those that have ended; see kept.
+	dead int
 }
 
 // found is what the runtime, or else the reported status, has of a container.
 type found struct {
 	here, newest, before *podstate.Container
+	// start is what a start that is not over has made; nil when there is none.
+	start *podstate.Container
 	// remembered: newest was made up from the reported status.
 	remembered bool
 	// renewed ended while a resize asked for its restart.
@@ -82,75 +91,105 @@ func (v *view) stale(c *podstate.Container) bool { return c.Round < v.found.roun
 
 // enter says which round the pod is in, and what is only remembered: what is of an
 // earlier one is not in its sandbox any more.
-func (v *view) enter(round int, remembered func(*podstate.Container) int) {
+func (v *view) enter(round int, before earlier) {
 	if v.class != ephemeral {
 		v.found.round = round
 	}
 	if v.found.remembered {
-		v.found.newest.Round = remembered(v.found.newest)
+		v.found.newest.Round = before.roundOf(v.found.newest, round)
 	}
 	if v.found.here != nil && v.stale(v.found.here) {
 		v.found.here = nil
 	}
 }
 
-// views lists the containers in the order init, regular, ephemeral.
-func views(s *State) []*view {
+// look looks at the containers of the pod. Each is looked up but once: a pod may have
+// thousands.
+func (p *planner) look(s *State) {
+	p.s, p.sandbox, p.lastNeeding, p.observed = s, usableSandbox(s), -1, s.Observed.ByID()
 	if s.Pod == nil {
-		return nil
+		return
 	}
-	var out []*view
-	usable := usableSandbox(s)
-	add := func(c *v1.Container, k class) {
-		v := &view{spec: c, class: k}
-		v.observe(s, usable)
+	p.list()
+	for i := range s.Observed.Containers {
+		if v := p.viewOf(s.Observed.Containers[i].Name); v != nil {
+			v.observe(s, p.sandbox, &s.Observed.Containers[i])
+		}
+	}
+	told := podutil.TellsOf(&s.Reported)
+	for i, v := range p.views {
+		v.told = told.Of(v.spec.Name)
+		v.remember(p.sandbox)
 		if c := v.followed(); v.restartedForResize(s, c) {
 			v.found.renewed = c
 		}
-		out = append(out, v)
-	}
-	for i := range s.Pod.Spec.InitContainers {
-		c := &s.Pod.Spec.InitContainers[i]
-		k := ordinaryInit
-		if podutil.Sidecar(c) {
-			k = sidecar
+		if (v.class == regular || v.class == sidecar) && v.newest().Live() {
+			p.lastNeeding = i
 		}
-		add(c, k)
 	}
-	for i := range s.Pod.Spec.Containers {
-		add(&s.Pod.Spec.Containers[i], regular)
-	}
-	for i := range s.Pod.Spec.EphemeralContainers {
-		e := &s.Pod.Spec.EphemeralContainers[i]
-		c := v1.Container(e.EphemeralContainerCommon)
-		add(&c, ephemeral)
-	}
-	return out
 }
 
-// observe fills in what the runtime, or the reported status, has of the container.
-func (v *view) observe(s *State, usable *podstate.Sandbox) {
-	f := &v.found
-	for i := range s.Observed.Containers {
-		c := &s.Observed.Containers[i]
-		if c.Name != v.spec.Name {
-			continue
-		}
-		c = duringStart(s, c)
-		if f.here == nil && usable != nil && c.SandboxID == usable.ID {
-			f.here = c
-		}
-		switch {
-		case f.newest == nil:
-			f.newest = c
-		case f.before == nil && c.Ended():
-			f.before = c
-		}
+// list makes the views, in the order init, regular, ephemeral.
+func (p *planner) list() {
+	spec := &p.s.Pod.Spec
+	all := make([]view, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
+	p.views = make([]*view, 0, cap(all))
+	for kind, c := range podutil.Containers(p.s.Pod) {
+		all = append(all, view{spec: c, class: classOf(kind, c), at: len(all)})
+		p.views = append(p.views, &all[len(all)-1])
 	}
+	p.names = podutil.NewIndex(p.views, func(v **view) string { return (*v).spec.Name })
+	p.volumes = podutil.VolumesByName(p.s.Pod)
+}
+
+func classOf(kind podutil.Kind, c *v1.Container) class {
+	switch {
+	case kind == podutil.Ephemeral:
+		return ephemeral
+	case kind == podutil.Regular:
+		return regular
+	case podutil.Sidecar(c):
+		return sidecar
+	}
+	return ordinaryInit
+}
+
+// viewOf is the view of the container with that name; nil when the spec has none.
+func (p *planner) viewOf(name string) *view {
+	if v := p.names.Find(name); v != nil {
+		return *v
+	}
+	return nil
+}
+
+// container is what the runtime has of an id; nil when it has nothing.
+func (p *planner) container(id string) *podstate.Container { return p.observed.Find(id) }
+
+// observe takes in what the runtime has of the container, newest first.
+func (v *view) observe(s *State, usable *podstate.Sandbox, c *podstate.Container) {
+	f := &v.found
+	if f.start == nil && s.starting(c) {
+		f.start = c
+	}
+	c = duringStart(s, c)
+	if f.here == nil && usable != nil && c.SandboxID == usable.ID {
+		f.here = c
+	}
+	switch {
+	case f.newest == nil:
+		f.newest = c
+	case f.before == nil && c.Ended():
+		f.before = c
+	}
+}
+
+// remember takes what the status was told of a container that the runtime has lost.
+func (v *view) remember(usable *podstate.Sandbox) {
+	f := &v.found
 	if f.newest != nil {
 		return
 	}
-	c := fromReported(podutil.ContainerStatus(&s.Reported, v.spec.Name))
+	c := fromReported(v.told)
 	if c == nil {
 		return
 	}

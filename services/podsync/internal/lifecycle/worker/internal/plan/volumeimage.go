@@ -4,7 +4,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
-	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // pullVolumes asks for the images of all image volumes that have none yet. They
@@ -25,12 +24,20 @@ func (p *planner) volumeImageReady(name string, source *v1.ImageVolumeSource) bo
 	return img.Ref != "" && img.Spec == source.Reference
 }
 
+// imageVolume is the image volume of the pod with that name; nil when there is none.
+func (p *planner) imageVolume(name string) *v1.ImageVolumeSource {
+	if v := p.volumes.Find(name); v != nil {
+		return v.Image
+	}
+	return nil
+}
+
 // volumeImagesReady says whether the images of all image volumes that the
 // container mounts are present.
 func (p *planner) volumeImagesReady(c *v1.Container) bool {
 	for i := range c.VolumeMounts {
 		name := c.VolumeMounts[i].Name
-		if source := podutil.ImageVolume(p.s.Pod, name); source != nil && !p.volumeImageReady(name, source) {
+		if source := p.imageVolume(name); source != nil && !p.volumeImageReady(name, source) {
 			return false
 		}
 	}
@@ -42,7 +49,7 @@ func (p *planner) volumeImagesReady(c *v1.Container) bool {
 func (p *planner) volumeRefs(c *v1.Container) map[string]string {
 	var refs map[string]string
 	for i := range c.VolumeMounts {
-		if name := c.VolumeMounts[i].Name; podutil.ImageVolume(p.s.Pod, name) != nil {
+		if name := c.VolumeMounts[i].Name; p.imageVolume(name) != nil {
 			if refs == nil {
 				refs = map[string]string{}
 			}
@@ -61,7 +68,7 @@ func (p *planner) pullFailure(c *v1.Container) (image string, f Failure, failed 
 	}
 	for i := range c.VolumeMounts {
 		name := c.VolumeMounts[i].Name
-		source := podutil.ImageVolume(p.s.Pod, name)
+		source := p.imageVolume(name)
 		if source == nil {
 			continue
 		}

@@ -66,16 +66,18 @@ func (p *planner) underWay() {
 
 // since carries over since when the pod waits for each thing.
 func (p *planner) since() {
+	of := podutil.NewIndex(p.s.Waits, func(w *podstate.Wait) waited { return waited{w.Kind, w.Object} })
 	for i := range p.out.Waits {
 		w := &p.out.Waits[i]
 		w.Since = p.s.Now
-		for _, old := range p.s.Waits {
-			if old.Kind == w.Kind && old.Object == w.Object {
-				w.Since = old.Since
-			}
+		if old := of.Find(waited{w.Kind, w.Object}); old != nil {
+			w.Since = old.Since
 		}
 	}
 }
+
+// waited is what of a wait stays the same.
+type waited struct{ kind, object string }
 
 // waitFor says that the pod waits for an action.
 func (p *planner) waitFor(a podstate.Action, object, reason, advice string) {

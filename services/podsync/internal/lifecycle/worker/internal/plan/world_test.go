@@ -241,6 +241,14 @@ func (w *world) specOf(name string) *v1.Container {
 	panic("no container " + name)
 }
 
+func newPlanner(s *State) *planner {
+	p := &planner{}
+	p.look(s)
+	return p
+}
+
+func views(s *State) []*view { return newPlanner(s).views }
+
 // count is how often an action was carried out.
 func (w *world) count(entry string) int {
 	n := 0
