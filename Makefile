@@ -127,6 +127,12 @@ soak: soak-sim seeds ## SEEDS new seeds of the simulation, all EXACT=10000 exact
 .PHONY: soak-config
 soak-config: ## CONFIGS=200 random configurations one after the other on a node with CONFIG_PODS=30 probed pods, whatever is killed (root; half an hour); POLYLET_TEST_SEED=n repeats one
 	@POLYLET_TEST_PODS=$(or $(CONFIG_PODS),30) POLYLET_TEST_CHANGES=$(or $(CONFIGS),200) $(MAKE) node NODE_TIMEOUT=120m RUN=TestPodsDoNotNoticeRandomConfigurations
+.PHONY: observed
+observed: ## Change each field of the configuration on a running node, and write what becomes of it into docs/configuration-observed.txt and docs/configuration.md (root; 25 min); FIELDS=regexp picks some
+	$(call step,each field of the configuration on a running node)
+	@go run ./test/cmd/node install
+	@POLYLET_NODE_TESTS=1 POLYLET_LONG_TESTS=1 POLYLET_TEST_FIELDS='$(FIELDS)' go test -count=1 -timeout=120m -v -run TestEachFieldOfTheConfiguration ./test/node -update
+	@go test -count=1 -run TestThePageOfTheConfiguration ./internal/configslice -update
 .PHONY: node-page
 node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromium on a real node (root)
 	$(call step,the node's page in a browser)

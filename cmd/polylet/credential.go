@@ -15,6 +15,7 @@ import (
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/supervise"
+	"github.com/polylet/polylet/internal/turn"
 )
 
 // credentialSource says where the node's credential for the apiserver is.
@@ -90,12 +91,17 @@ func writeKubeconfig(source kubeclient.Source, log klog.Logger) error {
 }
 
 // rootsPart is what root does for the node's certificates, which nodestatus may not: it
-// gives it their directory and writes the kubeconfig. For use by one goroutine.
+// gives it their directory and writes the kubeconfig.
 type rootsPart struct {
+	// loaded is the configuration of now: what is asked for may change with it.
+	loaded func() *kubeletconfig.Loaded
 	source kubeclient.Source
 	dir    string
 	uid    int
 	log    klog.Logger
+
+	// turns are at the directory, and at what is below: the disk may be slow.
+	turns turn.Turns
 	// missing is since when there is no directory.
 	missing time.Time
 	said    string // of what went wrong
@@ -105,23 +111,31 @@ type rootsPart struct {
 // about to put another there.
 const anewAfter = 30 * time.Second
 
-// newRootsPart returns nil where nobody asks for certificates.
-func newRootsPart(loaded *kubeletconfig.Loaded, nodestatus supervise.Identity, log klog.Logger) *rootsPart {
-	if loaded.Standalone || !loaded.AsksForClientCertificate() && !loaded.WaitsForServing() {
+// newRootsPart returns nil where nobody asks for certificates, nor will while the node runs.
+func newRootsPart(current func() *kubeletconfig.Loaded, nodestatus supervise.Identity, log klog.Logger) *rootsPart {
+	loaded := current()
+	if loaded.Standalone || !loaded.AsksForClientCertificate() && !loaded.Config.ServerTLSBootstrap {
 		return nil
 	}
-	part := &rootsPart{source: credentialSource(loaded), dir: loaded.Flags.CertDir, uid: -1, log: log}
+	part := &rootsPart{loaded: current, source: credentialSource(loaded), dir: loaded.Flags.CertDir, uid: -1, log: log}
 	if nodestatus.Drop {
 		part.uid = nodestatus.UID
 	}
 	return part
 }
 
+// isAsked says whether certificates are asked for now: none is for serving as long as one is
+// named, beside which there may be other things in the directory.
+func (r *rootsPart) isAsked() bool {
+	return r != nil && (r.loaded().AsksForClientCertificate() || r.loaded().WaitsForServing())
+}
+
 // prepare makes the directory nodestatus' own. Where that cannot be, all else goes on,
 // and nodestatus says that it cannot write.
 func (r *rootsPart) prepare() {
-	if r != nil {
-		r.tell(nodecert.Prepare(r.dir, r.uid))
+	if r.isAsked() {
+		defer r.turns.Take(r.dir)()
+		r.tell(nodecert.Prepare(r.dir, r.uid, r.source.Kubeconfig, r.source.Bootstrap))
 	}
 }
 
@@ -136,6 +150,10 @@ func (r *rootsPart) follow(ctx context.Context) {
 }
 
 func (r *rootsPart) look(now time.Time) {
+	if !r.isAsked() {
+		return
+	}
+	defer r.turns.Take(r.dir)()
 	if _, err := os.Stat(r.dir); errors.Is(err, fs.ErrNotExist) {
 		if r.missing.IsZero() {
 			r.missing = now
@@ -145,7 +163,7 @@ func (r *rootsPart) look(now time.Time) {
 		}
 	}
 	r.missing = time.Time{}
-	r.tell(errors.Join(nodecert.Prepare(r.dir, r.uid), writeKubeconfig(r.source, r.log)))
+	r.tell(errors.Join(nodecert.Prepare(r.dir, r.uid, r.source.Kubeconfig, r.source.Bootstrap), writeKubeconfig(r.source, r.log)))
 }
 
 // tell logs an error once.

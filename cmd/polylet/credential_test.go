@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/supervise"
 )
 
@@ -24,7 +25,7 @@ func joining(t *testing.T, who supervise.Identity, log klog.Logger) (r *rootsPar
 	bootstrap := put(t, dir+"/bootstrap.conf", anyKubeconfig)
 	kubeconfig, pki = filepath.Join(dir, "etc", "kubelet.conf"), filepath.Join(dir, "pki")
 	loaded := load(t, "--kubeconfig="+kubeconfig, "--bootstrap-kubeconfig="+bootstrap, "--cert-dir="+pki, "--hostname-override=n1")
-	return newRootsPart(loaded, who, log), kubeconfig, pki
+	return newRootsPart(func() *kubeletconfig.Loaded { return loaded }, who, log), kubeconfig, pki
 }
 
 // kubeadm removes the bootstrap kubeconfig when it gives up, and the certificate may come
@@ -106,13 +107,64 @@ func TestTheCertificatesDirectoryIsNodestatusOwnAndIsAgainWhenItIsMadeAnew(t *te
 	}
 }
 
+// nodestatus could exchange the kubeconfig, and with it say which apiserver podsync obeys.
+func TestADirectoryInWhichTheKubeconfigBelongsIsNotGivenToNodestatus(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("gives a directory to another user, which needs root")
+	}
+	for _, flag := range []string{"--kubeconfig=", "--bootstrap-kubeconfig="} {
+		var said string
+		log := funcr.New(func(_, text string) { said += text }, funcr.Options{})
+		dir := t.TempDir()
+		loaded := load(t, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b", flag+dir+"/pki/later", "--cert-dir="+dir+"/pki", "--hostname-override=n1")
+		r := newRootsPart(func() *kubeletconfig.Loaded { return loaded }, supervise.Identity{Drop: true, UID: 60899}, log)
+		r.prepare()
+		r.look(time.Now())
+		info, err := os.Stat(dir + "/pki")
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 || !strings.Contains(said, dir+"/pki/later lies in --cert-dir") {
+			t.Errorf("%s: %v, said %q", flag, err, said)
+		}
+	}
+}
+
 func TestWhereNobodyAsksForCertificatesTheirDirectoryStaysAsItIs(t *testing.T) {
 	for name, args := range map[string][]string{"standalone": {"--rotate-certificates"}, "not rotated": {"--kubeconfig=/k"}} {
-		r := newRootsPart(load(t, append(args, "--cert-dir="+t.TempDir(), "--hostname-override=n1")...), supervise.Identity{Drop: true, UID: 60899}, klog.Background())
+		loaded := load(t, append(args, "--cert-dir="+t.TempDir(), "--hostname-override=n1")...)
+		r := newRootsPart(func() *kubeletconfig.Loaded { return loaded }, supervise.Identity{Drop: true, UID: 60899}, klog.Background())
 		r.prepare()
 		r.follow(t.Context())
 		if r != nil {
 			t.Errorf("%s: something is prepared", name)
 		}
+	}
+}
+
+// Who has named a serving certificate beside serverTLSBootstrap and takes it away while the
+// node runs has nodestatus ask for one from then on.
+func TestTheDirectoryIsNodestatusOwnOnceAServingCertificateIsAskedForInsteadOfANamedOne(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("gives a directory to another user, which needs root")
+	}
+	pki, config := t.TempDir(), aConfiguration+"serverTLSBootstrap: true\n"
+	flags := []string{"--kubeconfig=/k", "--cert-dir=" + pki, "--hostname-override=n1"}
+	named := load(t, append(flags, "--config="+written(t, "k.yaml", config+"tlsCertFile: /x\ntlsPrivateKeyFile: /y\n"))...)
+	asked := load(t, append(flags, "--config="+written(t, "k.yaml", config))...)
+	node := &nodeRun{loaded: named, log: klog.Background()}
+	node.hand(named, 1, named.Flags)
+	node.roots = newRootsPart(node.current, supervise.Identity{Drop: true, UID: 60899}, klog.Background())
+	owner := func() uint32 {
+		info, err := os.Stat(pki)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	node.roots.prepare()
+	node.roots.look(time.Now())
+	if owner() != 0 {
+		t.Error("a directory that nobody is to write to is given away")
+	}
+	if err := (&live{node: node}).Put(asked, 2); err != nil || owner() != 60899 {
+		t.Errorf("%v; it is user %d's before nodestatus asks", err, owner())
 	}
 }

@@ -44,7 +44,7 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return err
 	}
-	if err := clientmetrics.Register(d.Metrics()); err != nil {
+	if err := clientmetrics.RegisterQueues(d.Metrics()); err != nil {
 		return err
 	}
 	peers := map[string]grpc.ClientConnInterface{}

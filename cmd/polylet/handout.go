@@ -129,7 +129,7 @@ func (n *nodeRun) prepareFor(gid int) error {
 			return err
 		}
 	}
-	n.roots = newRootsPart(n.current(), nodestatus, n.log)
+	n.roots = newRootsPart(n.current, nodestatus, n.log)
 	n.roots.prepare()
 	n.shutdown = newShutdownPart(n.current(), n.gid, nodestatus, n.log)
 	return nil

@@ -173,6 +173,7 @@ func (n *nodeRun) writeSlice(service string, identity supervise.Identity) (strin
 func (l *live) Put(loaded *kubeletconfig.Loaded, generation uint64) error {
 	l.runs(loaded)
 	l.node.hand(loaded, generation, l.node.current().Flags)
+	l.node.roots.prepare()
 	if l.node.credentials != nil { // else the gateway is root here, and reads the originals
 		l.node.credentials.loaded.Store(loaded)
 	}

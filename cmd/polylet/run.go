@@ -244,7 +244,7 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 		return nil, err
 	}
 	n.identities = identities
-	n.roots = newRootsPart(n.current(), identities["nodestatus"], n.log)
+	n.roots = newRootsPart(n.current, identities["nodestatus"], n.log)
 	n.roots.prepare()
 	n.shutdown = newShutdownPart(n.current(), n.gid, identities["nodestatus"], n.log)
 	n.credentials = newCredentials(n.log, n.current(), n.copyDir("gateway"), identities["gateway"])

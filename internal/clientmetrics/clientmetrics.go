@@ -17,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/metrics"
-	"k8s.io/client-go/util/workqueue"
 )
 
 // Buckets of the histograms, in seconds, bytes and seconds.
@@ -35,9 +34,8 @@ var (
 // is filled.
 func Register(r prometheus.Registerer) error {
 	requests, rest := newRequests(), newTransports()
-	queues := newQueues()
-	var errs []error
-	for _, c := range append(append(requests.collectors(), rest.collectors()...), queues.collectors()...) {
+	errs := []error{RegisterQueues(r)}
+	for _, c := range append(requests.collectors(), rest.collectors()...) {
 		errs = append(errs, r.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -51,7 +49,6 @@ func Register(r prometheus.Registerer) error {
 		TransportCacheEntries: entries{rest.cached}, TransportCreateCalls: created{rest.created},
 		TransportCertRotationGCCalls: ended{rest.rotations}, TransportCacheGCCalls: created{rest.dropped},
 	})
-	workqueue.SetProvider(queues)
 	return nil
 }
 

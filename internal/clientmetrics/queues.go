@@ -1,6 +1,7 @@
 package clientmetrics
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -16,6 +17,20 @@ type queues struct {
 }
 
 var _ workqueue.MetricsProvider = (*queues)(nil)
+
+// RegisterQueues is Register for a process that asks no apiserver: its queues alone.
+func RegisterQueues(r prometheus.Registerer) error {
+	queues := newQueues()
+	var errs []error
+	for _, c := range queues.collectors() {
+		errs = append(errs, r.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	workqueue.SetProvider(queues)
+	return nil
+}
 
 func newQueues() *queues {
 	gauge := func(name, help string) *prometheus.GaugeVec {

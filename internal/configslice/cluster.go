@@ -3,15 +3,13 @@ package configslice
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 // most are the highest values that the cluster may set. From a verbosity of 8 on, bodies of
@@ -109,9 +107,9 @@ func takenAway(c Change) string {
 			return "pods would have no bound of processes any more"
 		}
 	case "evictionHard":
-		before, after, gone := thresholds(c.Old), thresholds(c.New), []string{}
-		for _, signal := range slices.Sorted(maps.Keys(before)) {
-			if isOn(before[signal]) && !isOn(after[signal]) {
+		after, gone := signals(c.New), []string{}
+		for _, signal := range signals(c.Old) {
+			if !slices.Contains(after, signal) {
 				gone = append(gone, signal)
 			}
 		}
@@ -122,21 +120,16 @@ func takenAway(c Change) string {
 	return ""
 }
 
-func thresholds(value string) map[string]string {
-	out := map[string]string{}
-	if json.Unmarshal([]byte(value), &out) != nil {
-		return nil // validation has said so
+// signals are those that the thresholds of a field evict by, in order. Thresholds that are
+// none validation has refused.
+func signals(value string) []string {
+	texts, out := map[string]string{}, []string{}
+	if json.Unmarshal([]byte(value), &texts) != nil {
+		return nil
+	}
+	on, _ := threshold.Parse(threshold.Settings{Hard: texts})
+	for _, t := range on {
+		out = append(out, t.Signal)
 	}
 	return out
-}
-
-// isOn says whether a threshold can be met: 0% and 100% switch it off.
-func isOn(threshold string) bool {
-	threshold = strings.TrimSpace(threshold)
-	if number, percent := strings.CutSuffix(threshold, "%"); percent {
-		n, err := strconv.ParseFloat(number, 64)
-		return err == nil && n > 0 && n < 100
-	}
-	quantity, err := resource.ParseQuantity(threshold)
-	return err == nil && quantity.Sign() > 0
 }

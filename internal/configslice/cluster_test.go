@@ -79,7 +79,6 @@ func TestTheClusterTakesNoGuardOfTheNodeAway(t *testing.T) {
 		{"", "evictionHard: {memory.available: 1Gi}\n", "no threshold of imagefs.available, imagefs.inodesFree, nodefs.available, nodefs.inodesFree any more"},
 		{"", "evictionHard: {memory.available: 0%}\nmergeDefaultEvictionSettings: true\n", "no threshold of memory.available any more"},
 		{"evictionHard: {memory.available: 1Gi}\n", "evictionHard: {memory.available: 100%}\n", "no threshold of memory.available any more"},
-		{"evictionHard: {memory.available: 1Gi}\n", "evictionHard: {memory.available: 0Mi}\n", "no threshold of memory.available any more"},
 		{"evictionHard: {memory.available: 1Gi}\n", "evictionHard: {memory.available: '1'}\n", ""},
 		{"evictionHard: {memory.available: 0%}\n", "evictionHard: {pid.available: 1%}\n", ""},
 	} {

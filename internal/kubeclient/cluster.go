@@ -24,30 +24,31 @@ func (f *Follower) sendOn(g *generation, req *http.Request) (*http.Response, err
 		return nil, err
 	}
 	g.answered(resp.StatusCode)
-	if resp.StatusCode < http.StatusMultipleChoices && !g.heard.Swap(true) {
-		f.hears(g)
-	}
-	if err := f.leaves(); err != nil {
+	if err := f.hears(g, resp.StatusCode < http.StatusMultipleChoices); err != nil {
 		_ = resp.Body.Close()
 		return nil, err
 	}
 	return resp, nil
 }
 
-// hears notes that a credential was answered. One that nobody answers, since its files were
-// written wrongly, say, and are corrected, takes nothing from what was read before.
-func (f *Follower) hears(g *generation) {
+// hears notes that a credential was answered, and with what was asked for, and says why this
+// process has to end: of answers that come together none is given on before it is known of
+// which cluster they are. A credential that nobody answers, since its files were written
+// wrongly, say, and are corrected, takes nothing from what was read before.
+func (f *Follower) hears(g *generation, granted bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !granted || g.heard.Swap(true) {
+		return f.left
+	}
 	if f.read == nil || !g.rejoined && sameCluster(f.read, g) {
 		f.read = g
-		return
-	}
-	if f.left == nil {
+	} else if f.left == nil {
 		f.left = fmt.Errorf("%w: to apiserver %s (%s) before, to %s (%s) now: this process ends, to begin anew with nothing of the first in memory; pods run on until the other cluster has said which of them are its own",
 			ErrLeft, f.read.base.Host+f.read.base.Path, f.read.From, g.base.Host+g.base.Path, g.From)
 		f.Changed()
 	}
+	return f.left
 }
 
 // leaves is why this process has to end; nil when it has not.

@@ -2,8 +2,12 @@ package kubeclient
 
 import (
 	"errors"
+	"net/http"
+	"net/url"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -186,14 +190,13 @@ func TestAProcessEndsWhenAnotherClusterAnswersAndGoesOnWithTheSame(t *testing.T)
 			}
 			return g
 		}
-		f.hears(of("https://a", tc.ca))
-		if err := f.leaves(); err != nil {
+		if err := f.hears(of("https://a", tc.ca), true); err != nil {
 			t.Errorf("%s: with the first it ends: %v", name, err)
 		}
 		fresh := of(tc.host, tc.next)
 		fresh.rejoined = tc.rejoined
-		if f.hears(fresh); errors.Is(f.leaves(), ErrLeft) != tc.ends {
-			t.Errorf("%s: it ends: %v", name, f.leaves())
+		if err := f.hears(fresh, true); errors.Is(err, ErrLeft) != tc.ends {
+			t.Errorf("%s: it ends: %v", name, err)
 		}
 	}
 }
@@ -229,6 +232,41 @@ func TestAKubeconfigThatWasWrittenWronglyAndIsCorrectedEndsNothing(t *testing.T)
 	}
 	if err := runs(t, f); err != nil {
 		t.Errorf("it ends: %v", err)
+	}
+}
+
+// answering answers each request at once.
+type answering struct{}
+
+func (answering) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+}
+
+// Whoever watches lists anew when the credential is another one, all at the same moment.
+func TestOfAnswersThatComeTogetherFromAnotherClusterNoneCounts(t *testing.T) {
+	for range 2000 {
+		f := Follow(Source{Kubeconfig: "/none"}, logr.Discard())
+		of := func(host string) *generation {
+			return &generation{Credential: Credential{Config: &rest.Config{Host: host}}, base: &url.URL{Scheme: "https", Host: host}, transport: answering{}, requests: newRequests()}
+		}
+		_ = f.hears(of("a"), true)
+		other, begin, counted := of("b"), make(chan struct{}), atomic.Int32{}
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://whatever/x", nil)
+				<-begin
+				if resp, err := f.sendOn(other, req); err == nil {
+					counted.Add(1)
+					_ = resp.Body.Close()
+				}
+			})
+		}
+		close(begin)
+		all.Wait()
+		if n := counted.Load(); n > 0 {
+			t.Fatalf("%d answers count for what was read of the first", n)
+		}
 	}
 }
 
@@ -281,5 +319,26 @@ func TestAKubeconfigThatIsBeingWrittenTakesNothingAwayThatWorks(t *testing.T) {
 	a.write(t, s.Kubeconfig, api.AuthInfo{ClientCertificate: s.Store.CurrentPath(), ClientKey: s.Store.CurrentPath()})
 	if f.Look(); f.Credential().Problem != "" {
 		t.Errorf("it is there, and it says %q", f.Credential().Problem)
+	}
+}
+
+func TestAProcessThatIsRunningEndsAtOnceWhenAnotherClusterHasAnswered(t *testing.T) {
+	a := serve(t)
+	s, f := joined(t, a)
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(t.Context(), health.NewTracker(logr.Discard())) }()
+	a.URL += "/k8s/clusters/c-2" // another one behind the same server
+	a.write(t, s.Kubeconfig, api.AuthInfo{ClientCertificate: s.Store.CurrentPath(), ClientKey: s.Store.CurrentPath()})
+	f.Look()
+	if _, err := client(t, f).Get("https://whatever/x"); !errors.Is(err, ErrLeft) {
+		t.Errorf("answered: %v", err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrLeft) {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(lookAgain / 2):
+		t.Error("it goes on until the next look at the files")
 	}
 }

@@ -175,7 +175,18 @@ func choose(r readings, now time.Time) Credential {
 	cfg := rest.AnonymousClientConfig(server)
 	cfg.CertData, cfg.KeyData, cfg.CertFile, cfg.KeyFile = pair.Cert, pair.Key, "", ""
 	borrowed := r.own != nil && r.ownFrom == r.source.Kubeconfig && pair.Leaf.Equal(r.own.Leaf)
-	return Credential{Config: cfg, Pair: pair, From: from, Borrowed: borrowed}
+	out := Credential{Config: cfg, Pair: pair, From: from, Borrowed: borrowed}
+	if r.kubeconfig == nil {
+		out.Problem = unwritten(r)
+	}
+	return out
+}
+
+// unwritten says what it is to have a certificate and no kubeconfig: kubeadm join waits for
+// that, and takes away the other, and a process that starts then knows no apiserver.
+func unwritten(r readings) string {
+	return fmt.Sprintf("%s, though the node has its client certificate %s: root's polylet run or polylet handout writes it, or logs why it cannot (a full disk, say): see there; "+
+		"until then where the apiserver is stands in bootstrap kubeconfig %s only", unusable("kubeconfig", r.source.Kubeconfig, r.kubeconfigErr), r.source.Store.CurrentPath(), r.source.Bootstrap)
 }
 
 // best is the better of two certificates and where it comes from.

@@ -2,19 +2,30 @@ package kubeclient
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 )
 
 // AnswerTimeout is how long the beginning of an answer may take; kube-apiserver
-// itself gives up on a request after a minute. What follows, such as the events
-// of a watch, is not bounded.
+// itself gives up on a request after a minute. What follows is not bounded, but for a
+// watch: see watchGrace.
 const AnswerTimeout = 65 * time.Second
 
-// WithAnswerTimeout bounds the time until an answer begins, for every request,
-// watches too: one that hangs would else hang for ever.
+// watchGrace is how much longer a watch may last than the apiserver was asked to keep it.
+// A proxy may keep it open for ever whose apiserver is gone, and the node would learn of
+// nothing any more.
+const watchGrace = time.Minute
+
+// errOverdue ends a watch that should have been ended.
+var errOverdue = errors.New("the apiserver has not ended a watch in its time")
+
+// WithAnswerTimeout bounds the time until an answer begins, for every request, watches
+// too: one that hangs would else hang for ever. A watch that the apiserver was asked to end
+// ends in order soon after that time, whether it did or not.
 func WithAnswerTimeout(next http.RoundTripper) http.RoundTripper { return &answerTimeout{next} }
 
 type answerTimeout struct{ next http.RoundTripper }
@@ -34,8 +45,21 @@ func (a *answerTimeout) RoundTrip(req *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &body{resp.Body, cancel}
+	out := &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, overdue: timer}
+	if last := asked(req); last > 0 {
+		out.overdue = time.AfterFunc(last+watchGrace, func() { cancel(errOverdue) })
+	}
+	resp.Body = out
 	return resp, nil
+}
+
+// asked is how long the apiserver was asked to keep a watch; 0 where it was not.
+func asked(req *http.Request) time.Duration {
+	seconds, err := strconv.ParseInt(req.URL.Query().Get("timeoutSeconds"), 10, 32)
+	if err != nil || seconds < 0 || !isWatch(req) {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // WrappedRoundTripper lets client-go find the transport below.
@@ -44,10 +68,21 @@ func (a *answerTimeout) WrappedRoundTripper() http.RoundTripper { return a.next 
 // body frees the request's context with its end.
 type body struct {
 	io.ReadCloser
-	cancel context.CancelCauseFunc
+	ctx     context.Context //nolint:containedctx // It is the request's, which lasts as long.
+	cancel  context.CancelCauseFunc
+	overdue *time.Timer
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && errors.Is(context.Cause(b.ctx), errOverdue) {
+		err = io.EOF
+	}
+	return n, err
 }
 
 func (b *body) Close() error {
 	defer b.cancel(nil)
+	b.overdue.Stop()
 	return b.ReadCloser.Close()
 }

@@ -49,3 +49,34 @@ func TestARequestThatHangsEndsAndAnAnswerMayGoOn(t *testing.T) {
 		}
 	})
 }
+
+// A proxy may keep a watch open whose apiserver is gone, and answer whoever asks whether the
+// connection lives.
+func TestAWatchEndsInOrderSoonAfterItShouldHaveBeenEnded(t *testing.T) {
+	for query, want := range map[string]time.Duration{
+		"watch=true&timeoutSeconds=300": 300*time.Second + watchGrace,
+		"watch=1&timeoutSeconds=1":      time.Second + watchGrace,
+		"watch=true":                    24 * time.Hour, // nobody has said when
+		"timeoutSeconds=300":            24 * time.Hour, // a list, which has its caller's deadline
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+			defer cancel()
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://apiserver/x?"+query, http.NoBody)
+			resp, err := WithAnswerTimeout(trip(func(r *http.Request) (*http.Response, error) {
+				events, to := io.Pipe()
+				context.AfterFunc(r.Context(), func() { _ = to.CloseWithError(r.Context().Err()) })
+				return &http.Response{Body: events}, nil
+			})).RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			began := time.Now()
+			_, err = resp.Body.Read(make([]byte, 1))
+			if took := time.Since(began); took != want || errors.Is(err, io.EOF) != (want < 24*time.Hour) {
+				t.Errorf("%s ended with %v after %v, want %v", query, err, took, want)
+			}
+		})
+	}
+}

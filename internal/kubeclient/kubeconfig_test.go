@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
@@ -186,5 +187,27 @@ func TestAKubeconfigOfAnOperatorStaysUntilThereIsACertificateInTheStore(t *testi
 		if kept := len(asides) == 1; kept != (name != "it names files that are gone") {
 			t.Errorf("%s: set aside %v", name, asides)
 		}
+	}
+}
+
+// Of a full disk, say: what is written is the certificate, and kubeadm join gives up since
+// there is no kubeconfig.
+func TestAKubeconfigThatNobodyHasWrittenIsMissedThoughThereIsACertificate(t *testing.T) {
+	a := serve(t)
+	s := joining(t)
+	a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+	store(t, s, "node", time.Hour)
+	f := Follow(s, logr.Discard())
+	if got := ask(t, client(t, f), "https://whatever/x"); got != "node" {
+		t.Errorf("asked as %q", got)
+	}
+	if p := f.Credential().Problem; !strings.Contains(p, "there is no kubeconfig "+s.Kubeconfig) || !strings.Contains(p, "polylet handout writes it, or logs why it cannot") || strings.Contains(p, "secret") {
+		t.Errorf("it says %q", p)
+	}
+	if written, err := WriteKubeconfig(s, time.Now()); !written || err != nil {
+		t.Fatalf("%v, %v", written, err)
+	}
+	if f.Look(); f.Credential().Problem != "" {
+		t.Errorf("it is there, and it says %q", f.Credential().Problem)
 	}
 }

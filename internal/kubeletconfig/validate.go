@@ -21,6 +21,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 // problems collects what is wrong: field, value, mend.
@@ -61,7 +62,9 @@ func validateServing(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 	p.add(oneOf(c.Logging.Format, "text", "json"), "logging.format", c.Logging.Format, "text or json")
 	p.add(c.Logging.FlushFrequency.Duration.Duration > 0, "logging.flushFrequency", c.Logging.FlushFrequency.Duration.Duration.String(), "more than 0")
 	p.add(oneOf(c.ShowHiddenMetricsForVersion, "", previousRelease()), "showHiddenMetricsForVersion", c.ShowHiddenMetricsForVersion, "leave it out, or "+previousRelease())
-	_, err := cliflag.TLSCurvePreferences(c.TLSCurvePreferences)
+	_, err := cliflag.TLSCipherSuites(c.TLSCipherSuites)
+	p.add(err == nil, "tlsCipherSuites", c.TLSCipherSuites, "names of cipher suites, e.g. TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256")
+	_, err = cliflag.TLSCurvePreferences(c.TLSCurvePreferences)
 	p.add(err == nil, "tlsCurvePreferences", c.TLSCurvePreferences, fmt.Sprint(err))
 	for _, wrong := range tracingapi.ValidateTracingConfiguration(c.Tracing, nil, fieldpath.NewPath("tracing")) {
 		p.add(false, wrong.Field, wrong.BadValue, wrong.Detail)
@@ -198,27 +201,13 @@ func validateEnforced(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 		"kubeReservedCgroup", c.KubeReservedCgroup, "name the cgroup, since kube-reserved is enforced")
 }
 
+// validateEviction has the thresholds read as nodestatus reads them.
 func validateEviction(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
-	for name, thresholds := range map[string]map[string]string{
-		"evictionHard": c.EvictionHard, "evictionSoft": c.EvictionSoft, "evictionMinimumReclaim": c.EvictionMinimumReclaim,
-	} {
-		for signal, amount := range thresholds {
-			p.add(slices.Contains(signals(), signal), name, signal, "one of "+strings.Join(signals(), ", "))
-			p.add(isThreshold(amount), name+"."+signal, amount, "a quantity or a percentage, e.g. 100Mi or 10%")
-		}
-	}
-	for signal := range c.EvictionSoft {
-		grace, ok := c.EvictionSoftGracePeriod[signal]
-		d, err := time.ParseDuration(grace)
-		p.add(ok && err == nil && d >= 0, "evictionSoftGracePeriod."+signal, grace, "a duration, since evictionSoft has this signal")
-	}
-}
-
-// signals are those that eviction thresholds may name.
-func signals() []string {
-	return []string{
-		"allocatableMemory.available", "containerfs.available", "containerfs.inodesFree", "imagefs.available", "imagefs.inodesFree",
-		"memory.available", "nodefs.available", "nodefs.inodesFree", "pid.available",
+	_, err := threshold.Parse(threshold.Settings{
+		Hard: c.EvictionHard, Soft: c.EvictionSoft, SoftGrace: c.EvictionSoftGracePeriod, MinimumReclaim: c.EvictionMinimumReclaim,
+	})
+	if err != nil {
+		*p = append(*p, err)
 	}
 }
 
@@ -235,6 +224,9 @@ func validateNode(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 	p.add(c.KubeAPIBurst >= 0, "kubeAPIBurst", c.KubeAPIBurst, "0 or more")
 	p.add(*c.EventRecordQPS >= 0, "eventRecordQPS", *c.EventRecordQPS, "0 or more")
 	p.add(c.EventBurst >= 0, "eventBurst", c.EventBurst, "0 or more")
+	update, report := c.NodeStatusUpdateFrequency.Duration, c.NodeStatusReportFrequency.Duration
+	p.add(update > 0, "nodeStatusUpdateFrequency", update.String(), "more than 0")
+	p.add(report > 0, "nodeStatusReportFrequency", report.String(), "more than 0")
 	p.add(c.NodeLeaseDurationSeconds > 0, "nodeLeaseDurationSeconds", c.NodeLeaseDurationSeconds, "more than 0")
 	total, critical := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration
 	p.add(total == 0 || total >= time.Second, "shutdownGracePeriod", total.String(), "0 (off) or at least 1s")
@@ -317,15 +309,6 @@ func isIP(text string) bool {
 
 func isASCII(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r > 127 })
-}
-
-func isThreshold(text string) bool {
-	if percent, ok := strings.CutSuffix(text, "%"); ok {
-		n, err := strconv.ParseFloat(percent, 64)
-		return err == nil && n >= 0 && n <= 100
-	}
-	quantity, err := resource.ParseQuantity(text)
-	return err == nil && quantity.Sign() >= 0
 }
 
 func oneOf[T comparable](v T, allowed ...T) bool { return slices.Contains(allowed, v) }

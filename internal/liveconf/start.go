@@ -3,8 +3,6 @@ package liveconf
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -15,7 +13,7 @@ import (
 // or was bad before. sources is what they say, or err why they cannot be used. Without
 // a last known good one, or where this machine cannot use that either, that is returned.
 func (c *Controller) Start(sources *kubeletconfig.Loaded, err error) (*kubeletconfig.Loaded, uint64, error) {
-	if mkErr := errors.Join(os.MkdirAll(filepath.Dir(c.cfg.Dir), 0o750), os.MkdirAll(c.cfg.Dir, 0o700)); mkErr != nil {
+	if mkErr := c.store.ready(); mkErr != nil {
 		c.cfg.Log.Error(mkErr, "The last known good configuration cannot be kept", "directory", c.cfg.Dir)
 	}
 	c.store.clean()

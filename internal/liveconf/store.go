@@ -102,8 +102,22 @@ func (s *store) record(generation uint64, l *kubeletconfig.Loaded, reason string
 	}
 }
 
+// ready makes the directory.
+func (s *store) ready() error {
+	return errors.Join(os.MkdirAll(filepath.Dir(s.dir), 0o750), os.MkdirAll(s.dir, 0o700))
+}
+
+// write keeps a record. kubeadm reset takes the directory away under an agent that it cannot
+// stop, which joins another cluster then.
+func (s *store) write(name string, r Record) error {
+	if err := s.ready(); err != nil {
+		return err
+	}
+	return s.at(name).Write(r)
+}
+
 func (s *store) setActive(generation uint64, l *kubeletconfig.Loaded) error {
-	return s.at(activeFile).Write(s.record(generation, l, ""))
+	return s.write(activeFile, s.record(generation, l, ""))
 }
 
 // lastActive is the generation and checksum of what ran last; 0 when nothing did.
@@ -119,11 +133,11 @@ func (s *store) lastActive() (uint64, string) {
 func (s *store) setGood(generation uint64, l *kubeletconfig.Loaded) error {
 	next := s.record(generation, l, "")
 	if before := s.read(goodFile); before != nil && before.Checksum != next.Checksum {
-		if err := s.at(previousFile).Write(*before); err != nil {
+		if err := s.write(previousFile, *before); err != nil {
 			return err
 		}
 	}
-	return s.at(goodFile).Write(next)
+	return s.write(goodFile, next)
 }
 
 // lastKnownGood is that configuration with the flags on top; nil when there is none, or
@@ -167,7 +181,7 @@ func (s *store) badFile(checksum string) string { return filepath.Join(s.dir, ba
 func (s *store) setBad(generation uint64, l *kubeletconfig.Loaded, reason string) (string, error) {
 	r := s.record(generation, l, reason)
 	path := s.badFile(r.Checksum)
-	if err := s.at(badName(r.Checksum)).Write(r); err != nil {
+	if err := s.write(badName(r.Checksum), r); err != nil {
 		s.unwritten[r.Checksum] = reason
 		return path, err
 	}

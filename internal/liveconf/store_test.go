@@ -45,6 +45,24 @@ func TestFewBadConfigurationsAreKeptAndOnlyForRoot(t *testing.T) {
 	}
 }
 
+func TestWhatIsKeptAfterItsDirectoryWasRemovedIsThereAndOnlyForRoot(t *testing.T) {
+	s := newStore(filepath.Join(t.TempDir(), "polylet", "configuration"), "", "")
+	for range 2 {
+		if err := s.setGood(1, loaded(t, "--max-pods=7")); err != nil {
+			t.Fatal(err)
+		}
+		if good := s.lastKnownGood(nil); good == nil || good.Config.MaxPods != 7 {
+			t.Errorf("it is %v", good)
+		}
+		if info, err := os.Stat(s.dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%v %v", info, err)
+		}
+		if err := os.RemoveAll(filepath.Dir(s.dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestAKeptConfigurationThatTheseFlagsMakeInvalidIsNotUsed(t *testing.T) {
 	s := newStore(t.TempDir(), "", "")
 	if err := s.setGood(1, loaded(t, "--image-gc-high-threshold=90")); err != nil {
@@ -62,7 +80,11 @@ func TestAKeptConfigurationThatTheseFlagsMakeInvalidIsNotUsed(t *testing.T) {
 }
 
 func TestABadConfigurationThatCannotBeWrittenDownIsNotTriedAgainUntilTheNextStart(t *testing.T) {
-	s, l := newStore(filepath.Join(t.TempDir(), "missing"), "", ""), loaded(t, "--max-pods=9") // as a disk that is full
+	file := filepath.Join(t.TempDir(), "file") // as a disk that is full
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, l := newStore(filepath.Join(file, "kept"), "", ""), loaded(t, "--max-pods=9")
 	if _, err := s.setBad(1, l, "why"); err == nil {
 		t.Fatal("it could be written down")
 	}

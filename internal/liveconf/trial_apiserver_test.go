@@ -71,6 +71,24 @@ func TestAChangeThatKeepsAServiceFromTheApiserverGoesBack(t *testing.T) {
 	})
 }
 
+// Kubernetes itself approves no serving certificate, and whoever does may do so tomorrow; a
+// node that joins another cluster with a new configuration waits for a person, too.
+func TestACertificateThatIsWaitedForCondemnsNoChange(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.controller.cfg.Answers = func(context.Context) error { return nil }
+		f.lacks = func(service string, l *kubeletconfig.Loaded) map[string]string {
+			if service == "nodestatus" && l.Config.MaxPods == 105 {
+				return map[string]string{"serving CSR": "waits for the approval of CSR node-csr-x"}
+			}
+			return nil
+		}
+		f.write("maxPods: 105\n")
+		if l, state, _ := f.after(3 * time.Minute); l.Config.MaxPods != 105 || state.Phase != Good {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
+
 func TestAnApiserverThatIsAwayHidesNothingElse(t *testing.T) {
 	onNode(t, func(t *testing.T, f *fakeNode) {
 		f.lacks = func(service string, l *kubeletconfig.Loaded) map[string]string {

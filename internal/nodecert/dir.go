@@ -3,6 +3,7 @@ package nodecert
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -13,13 +14,20 @@ import (
 // Prepare makes --cert-dir and gives it to the user who asks for certificates and has
 // to write them; uid below 0 leaves it as it is. Root reads and writes there all the
 // same, a kubelet that comes back too. A directory with anything else in it is refused:
-// that user could exchange it.
-func Prepare(dir string, uid int) error {
+// that user could exchange it. So is one in which a file of others belongs, which may not
+// be there yet; an empty name is none.
+func Prepare(dir string, uid int, others ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make --cert-dir: %w", err)
 	}
 	if uid < 0 {
 		return nil
+	}
+	for _, file := range others {
+		if file != "" && liesBelow(dir, file) {
+			return fmt.Errorf("%s lies in --cert-dir %s, which is to be given to the user of nodestatus, who could exchange it and with it say which apiserver this node obeys: "+
+				"name a directory of its own, /var/lib/kubelet/pki say", file, dir)
+		}
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -48,6 +56,27 @@ func Prepare(dir string, uid int) error {
 		return fmt.Errorf("let nodestatus write to --cert-dir: %w", err)
 	}
 	return nil
+}
+
+// liesBelow says whether a file lies in a directory or below it, whatever links lead there.
+func liesBelow(dir, file string) bool {
+	rel, err := filepath.Rel(unlinked(dir), filepath.Join(unlinked(filepath.Dir(file)), filepath.Base(file)))
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// unlinked is a directory without links, as far as it is there.
+func unlinked(dir string) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return dir
+	}
+	if resolved, err := filepath.EvalSymlinks(abs); err == nil {
+		return resolved
+	}
+	if parent := filepath.Dir(abs); parent != abs {
+		return filepath.Join(unlinked(parent), filepath.Base(abs))
+	}
+	return abs
 }
 
 // oursName says whether a file is one of those that a kubelet or this node keeps there.

@@ -230,6 +230,9 @@ func TestTheKeyOfARequestOutlivesTheProcess(t *testing.T) {
 	if err != nil || string(firstPEM) != string(againPEM) {
 		t.Fatalf("after a restart there is another key: %v", err)
 	}
+	if info, err := os.Stat(s.keyPath()); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the key is %v, %v", info.Mode(), err)
+	}
 	if !first.Public().(*ecdsa.PublicKey).Equal(again.Public()) {
 		t.Error("the keys differ")
 	}
@@ -288,12 +291,49 @@ func TestOnlyADirectoryOfAKubeletsOwnIsGivenAway(t *testing.T) {
 			t.Errorf("a directory with %s: %v, owner %d", name, err, owner(cluster))
 		}
 	}
-	link := t.TempDir() + "/link"
-	if err := os.Symlink(cluster, link); err != nil {
+	link, empty := t.TempDir()+"/link", t.TempDir()
+	if err := os.Symlink(empty, link); err != nil {
 		t.Fatal(err)
 	}
-	if err := Prepare(link, user); err == nil {
-		t.Error("a link is followed")
+	if err := Prepare(link, user); err == nil || owner(empty) != 0 {
+		t.Errorf("a link is followed: %v", err)
+	}
+	if err := os.Chmod(others, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if err := Prepare(others, user); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(others); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("its owner may do %v, %v", info.Mode(), err)
+	}
+}
+
+// Both may come later: the directory would be given away while it is empty.
+func TestADirectoryInWhichAKubeconfigBelongsIsNotGivenAway(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("gives a directory to another user, which needs root")
+	}
+	base := t.TempDir()
+	if err := errors.Join(os.Mkdir(base+"/pki", 0o755), os.Symlink(base+"/pki", base+"/link")); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]bool{
+		"": true, base + "/kubelet.conf": true, base + "/pki.conf": true, base + "/other/pki/kubelet.conf": true,
+		base + "/pki/kubelet.conf": false, base + "/pki/later/kubelet.conf": false, base + "/link/kubelet.conf": false, base + "/other/../pki/kubelet.conf": false,
+	} {
+		if err := os.Chown(base+"/pki", 0, -1); err != nil {
+			t.Fatal(err)
+		}
+		err := Prepare(base+"/pki", 60899, "", file)
+		info, statErr := os.Stat(base + "/pki")
+		if statErr != nil {
+			t.Fatal(statErr)
+		}
+		owner := info.Sys().(*syscall.Stat_t).Uid
+		if (err == nil) != want || (owner == 60899) != want || err != nil && !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v, the owner is %d", file, err, owner)
+		}
 	}
 }
 

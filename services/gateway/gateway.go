@@ -84,7 +84,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, fmt.Errorf("registering the metrics of the gateway: %w", err)
 	}
 	if err := librarymetrics.Register(deps.Metrics); err != nil {
-		return nil, fmt.Errorf("gateway: register the metrics of authentication and authorisation: %w", err)
+		return nil, fmt.Errorf("gateway: register the metrics of client certificates: %w", err)
 	}
 	if err := componentmetrics.Register(deps.Metrics, cfg.FeatureGates); err != nil {
 		return nil, fmt.Errorf("registering what the gateway is: %w", err)
@@ -218,6 +218,10 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 			return access.Filter{}, nil, fmt.Errorf("gateway: register metrics: %w", err)
 		}
 	}
+	asked, err := access.NewMetrics(deps.Metrics)
+	if err != nil {
+		return access.Filter{}, nil, fmt.Errorf("gateway: register the metrics of authentication and authorisation: %w", err)
+	}
 	config := &listen.TLS{Serving: serving, MinVersion: cfg.MinTLSVersion, CipherSuites: cfg.CipherSuites, Curves: cfg.Curves}
 	var clients access.CA
 	if cfg.ClientCAFile != "" {
@@ -232,15 +236,13 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 		reviewer = peer.NewNodestatus(rpc.Patient(deps.Nodestatus, patience))
 	}
 	familiar := &access.Familiar{}
-	authn, authz, err := access.New(access.Config{
+	authn, authz := access.New(access.Config{
 		Anonymous: cfg.Anonymous, WebhookAuthentication: cfg.WebhookAuthentication, TokenTTL: cfg.TokenCacheTTL,
 		AlwaysAllow: cfg.AlwaysAllow, AllowTTL: cfg.AllowCacheTTL, DenyTTL: cfg.DenyCacheTTL,
 		Begin: inflight.NewReviews(reviews()).Begin, Familiar: familiar,
 		Trusted: func(ctx context.Context) bool { _, known := listen.Whose(ctx); return known },
+		Metrics: asked,
 	}, reviewer, clients)
-	if err != nil {
-		return access.Filter{}, nil, err
-	}
 	attributes := access.Attributes{NodeName: cfg.NodeName, CompatibleStreamVerbs: cfg.CompatibleStreamVerbs}
 	return access.Filter{
 		Authenticator: authn, Authorizer: authz, Attributes: attributes,

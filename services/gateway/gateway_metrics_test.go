@@ -8,10 +8,10 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/internal/testkit/metricdoc"
+	"github.com/polylet/polylet/services/gateway/internal/access"
 	"github.com/polylet/polylet/services/gateway/internal/componentmetrics"
 	"github.com/polylet/polylet/services/gateway/internal/exposition"
 	"github.com/polylet/polylet/services/gateway/internal/httpmetrics"
@@ -29,9 +29,9 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 	if err := librarymetrics.Register(r); err != nil {
 		t.Fatal(err)
 	}
-	asked := authorizerfactory.NewDelegatingAuthorizerMetrics()
-	asked.RecordRequestTotal(t.Context(), "200")
-	asked.RecordRequestLatency(t.Context(), "200", 1)
+	if _, err := access.NewMetrics(r); err != nil {
+		t.Fatal(err)
+	}
 	r.MustRegister(serverTTL(func() time.Time { return time.Time{} }))
 	slis, err := exposition.NewSLIs()
 	if err != nil {

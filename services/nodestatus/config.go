@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/shutdown"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // Config is what the Node is configured to be. Fields carry the names of the

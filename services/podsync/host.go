@@ -5,22 +5,14 @@ import (
 
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
-	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/host/firewall"
 	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
-	"github.com/polylet/polylet/services/podsync/internal/report/claimstatus"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/resources/nodecgroups"
 	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/podcidr"
-	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
-	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
-	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
-	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
-	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // setUpHost makes what lies on the node: volumes, cgroups, ids, the firewall.
@@ -32,30 +24,7 @@ func (w *wiring) setUpHost() {
 	w.users = userns.New(userns.Config{RootDir: cfg.RootDir, IDsPerPod: cfg.Pods.UserNamespaceIDs, Host: func() (userns.Range, error) {
 		return userns.HostIDs(cfg.Node.MaxPods, max(cfg.Pods.UserNamespaceIDs, userns.DefaultIDs))
 	}})
-	w.csi = csi.New(csi.Config{RootDir: cfg.RootDir, NodeName: cfg.Node.Name, Epoch: deps.Epoch, NoController: cfg.Pods.NoController, SELinuxMount: cfg.Pods.SELinuxMount}, csi.Deps{
-		SELinux: selinux.NewHost(),
-		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: w.pods, Metrics: w.metrics,
-		Cluster: w.objects, Events: w.events, Dial: deps.DialCSI,
-	})
-	w.node.Subscribe(w.csi.NodeChanged)
-	with := volume.Deps{
-		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
-		Allocatable: w.node.Allocatable, Pods: w.pods, CSI: w.csi,
-	}
-	if _, real := deps.Mounter.(*mount.Kernel); real { // else nobody is asked
-		with.Apart = apart.New(apart.Config{Most: 32, MostOfOne: 8})
-	}
-	if deps.Client != nil {
-		grows := growth.New(growth.Config{}, growth.Deps{Claims: w.objects, Status: claimstatus.New(deps.Client.CoreV1()), Events: w.events})
-		with.Growth = grows
-		w.add("growth of volumes", grows.Run)
-	}
-	if cfg.Pods.Certificates {
-		w.certificates = podcertificate.New(podcertificate.Deps{Issuer: podcertificate.FromClient(deps.Client), Objects: w.objects, Events: w.events})
-		with.Certificates = w.certificates
-	}
-	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir, TrustBundles: cfg.Pods.TrustBundles, Health: cfg.Pods.VolumeHealth}, with)
-	w.node.SubscribeAllocatable(w.volumes.AllocatableChanged)
+	w.setUpVolumes()
 	w.podCIDR = podcidr.New(podcidr.Deps{Runtime: w.runtime, Ready: w.runtimeReady, Wanted: w.node.PodCIDR})
 	w.node.Subscribe(w.podCIDR.Check)
 	w.makeCgroups()
@@ -67,8 +36,6 @@ func (w *wiring) setUpHost() {
 		}, plugins.Deps{Health: deps.Health}).Run)
 	}
 	w.add("hosts files", w.hosts.Run)
-	w.add("volumes", w.volumes.Run)
-	w.add("volumes of CSI drivers", w.csi.Run)
 	w.add("pod network", w.podCIDR.Run)
 	if cfg.Network.IPTablesUtilChains {
 		w.add("chains of iptables", firewall.New(firewall.Deps{Health: deps.Health, Event: w.notices.NoChains}).Run)

@@ -14,6 +14,8 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
+	"github.com/polylet/polylet/services/podsync/internal/storage/scsi"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -30,6 +32,8 @@ func Apart(args []string, out io.Writer) (code int, is bool) {
 	}
 	calls := mount.Calls()
 	maps.Copy(calls, volume.Calls())
+	maps.Copy(calls, ownership.Calls())
+	maps.Copy(calls, scsi.Calls())
 	return apart.Main(args, calls, out), true
 }
 

@@ -85,6 +85,9 @@ type Mounter interface {
 	UnmountRemote(ctx context.Context, target string) error
 	// Served are the mounts at and below dir of which a server is asked, or a process.
 	Served(dir string) (map[string]bool, error)
+	// AskedAt is the first of them that a path comes to, with its links; empty when it comes
+	// to none.
+	AskedAt(path string) (string, error)
 	// Fullness says how full the filesystem at a path is, whose server may not answer.
 	Fullness(ctx context.Context, path string) (mount.Fullness, error)
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …

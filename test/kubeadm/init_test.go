@@ -83,6 +83,9 @@ func (s *stage) assertControlPlane(n *kubeadm.Node) {
 	if !strings.HasPrefix(node.Status.NodeInfo.KubeletVersion, "v1.36.") {
 		s.Errorf("the Node's version is %q", node.Status.NodeInfo.KubeletVersion)
 	}
+	if pods := node.Status.Capacity.Pods().Value(); pods != kubeadm.PatchedPods {
+		s.Errorf("the Node has room for %d pods; kubeadm's patch says %d", pods, kubeadm.PatchedPods)
+	}
 	// Without a network the Node says so, and nothing is scheduled on it.
 	if why := s.cluster.NotReady(s.ctx, n); !strings.Contains(why, "NetworkPluginNotReady") && !strings.Contains(why, "network") {
 		s.Errorf("before there is a network the Node is not Ready: %q", why)

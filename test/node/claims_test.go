@@ -227,13 +227,13 @@ func ephemeralClaim(h *house) {
 }
 
 func unknownKind(h *house) {
-	h.claim("iscsi")
-	h.volumeFor("iscsi", corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2001-04.example:d"}})
-	h.bound("iscsi")
-	h.create(withClaim(webApp("iscsi"), claimed("iscsi")))
-	h.eventSays("iscsi", `PersistentVolume for-iscsi is of the kind iscsi, which this node does not support yet`)
-	h.delete("iscsi")
-	h.waitGone("iscsi", time.Minute)
+	h.claim("rbd")
+	h.volumeFor("rbd", corev1.PersistentVolumeSource{RBD: &corev1.RBDPersistentVolumeSource{CephMonitors: []string{"192.0.2.1"}, RBDImage: "i"}})
+	h.bound("rbd")
+	h.create(withClaim(webApp("rbd"), claimed("rbd")))
+	h.eventSays("rbd", `PersistentVolume for-rbd is of the kind rbd, which this node does not support`)
+	h.delete("rbd")
+	h.waitGone("rbd", time.Minute)
 }
 
 func claimOfAPodThatGoes(h *house) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,6 +81,7 @@ func TestAHogThatADeploymentMakesAnewIsEvictedEachTimeAndNobodyElse(t *testing.T
 	}
 	evicted, killed := h.hogsEnded(labels)
 	t.Logf("MEASURED edge: %d evicted, %d killed by the kernel, in %s; the lease was %s old at most", evicted, killed, long, longest.Round(100*time.Millisecond))
+	t.Log("MEASURED edge: " + h.legs(labels))
 	// One goes in a few seconds, and the next begins at once.
 	if evicted < int(long/time.Minute) || killed > evicted/10 {
 		t.Errorf("%d were evicted, %d killed by the kernel", evicted, killed)
@@ -112,6 +114,38 @@ func (h *house) leaseAge() time.Duration {
 		h.Fatalf("the lease was renewed %s ago, and lasts for %s", age, most)
 	}
 	return age
+}
+
+// legs says how long the parts of a hog's life are on average: times are whole seconds,
+// and of hundreds of hogs the mean is not.
+func (h *house) legs(labels map[string]string) string {
+	h.Helper()
+	list, err := h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).List(h.ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: labels})})
+	h.must(err)
+	slices.SortFunc(list.Items, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	var starts, runs, ends, next time.Duration
+	n := 0
+	for i := range list.Items[:max(len(list.Items)-1, 0)] {
+		p, evicted := &list.Items[i], time.Time{}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.DisruptionTarget {
+				evicted = c.LastTransitionTime.Time
+			}
+		}
+		if evicted.IsZero() || len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].State.Terminated == nil || p.Status.ContainerStatuses[0].State.Terminated.StartedAt.IsZero() {
+			continue
+		}
+		end := p.Status.ContainerStatuses[0].State.Terminated
+		n++
+		starts += end.StartedAt.Sub(p.CreationTimestamp.Time)
+		runs += end.FinishedAt.Sub(end.StartedAt.Time)
+		ends += evicted.Sub(end.FinishedAt.Time)
+		next += list.Items[i+1].CreationTimestamp.Sub(evicted)
+	}
+	mean := func(d time.Duration) time.Duration {
+		return (d / time.Duration(max(n, 1))).Round(10 * time.Millisecond)
+	}
+	return fmt.Sprintf("of %d hogs, on average: %s from creation to start, %s to its container's end, %s to the condition, %s to the next one's creation", n, mean(starts), mean(runs), mean(ends), mean(next))
 }
 
 // hogsEnded counts how pods with these labels ended.

@@ -54,6 +54,7 @@ func TestWhoeverUsesTheNodeUpIsEvictedInTheKubeletsWords(t *testing.T) {
 		{"limits of a pod's own are crossed", crossTheirLimits},
 		{"a volume in memory", notEvictedForMemoryVolume},
 		{"inodes", evictedForInodes},
+		{"a disk", evictedForADisk},
 		{"a file that was removed and is open", evictedForAnOpenFile}, // The kubelet evicts others first.
 		{"threads", func(h *house) { h.evictedForThreads(most) }},
 		{"limits of a pod's own", evictedForTheirLimits},
@@ -65,6 +66,7 @@ func TestWhoeverUsesTheNodeUpIsEvictedInTheKubeletsWords(t *testing.T) {
 		// Last: containerd frees a layer only with its next garbage collection, and other
 		// pods may go for that.
 		{"the images' disk", evictedForImageDisk},
+		{"what a kubelet says", func(h *house) { h.wantRecord("hogs", []string{"small"}) }},
 	})
 }
 
@@ -115,15 +117,29 @@ func crossTheirLimits(h *house) {
 	whole := limited(withScratch(app("whole", "take", "mebibytes=3", "path=/scratch/file"), ""), "2Mi")
 	layer := limited(app("layer", "take", "mebibytes=3", "path=/file"), "2Mi")
 	h.create(logger, volume, whole, layer)
+	if !onKubelet() { // It counts no file that was removed.
+		h.create(
+			withScratch(app("volume-open", "take", "mebibytes=3", "path=/scratch/file", "unlink=true"), "2Mi"),
+			limited(withScratch(app("whole-open", "take", "mebibytes=3", "path=/scratch/file", "unlink=true"), ""), "2Mi"),
+			limited(app("layer-open", "take", "mebibytes=3", "path=/file", "unlink=true"), "2Mi"),
+		)
+	}
 }
 
 func evictedForTheirLimits(h *house) {
-	for _, want := range []struct{ name, message string }{
-		{"volume", `Usage of EmptyDir volume "scratch" exceeds the limit "2Mi"\. `},
-		{"whole", `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi\. `},
-		{"layer", `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi\. `},
-		{"logger", `Container app exceeded its local ephemeral storage limit "2Mi"\. `},
-	} {
+	const ofVolume, ofPod = `Usage of EmptyDir volume "scratch" exceeds the limit "2Mi"\. `, `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi\. `
+	wants := []struct{ name, message string }{
+		{"volume", ofVolume}, {"whole", ofPod}, {"layer", ofPod}, {"logger", `Container app exceeded its local ephemeral storage limit "2Mi"\. `},
+	}
+	counts := map[string]int{"emptydirfs.limit": 1, "ephemeralpodfs.limit": 2, "ephemeralcontainerfs.limit": 1}
+	if !onKubelet() {
+		for _, w := range wants[:3] {
+			w.name += "-open"
+			wants = append(wants, w)
+		}
+		counts["emptydirfs.limit"], counts["ephemeralpodfs.limit"] = 2, 4
+	}
+	for _, want := range wants {
 		h.wantEvicted(want.name, want.message, false)
 		p, err := h.pod(want.name)
 		h.must(err)
@@ -132,7 +148,7 @@ func evictedForTheirLimits(h *house) {
 		}
 		h.wantEvent(want.name, nil)
 	}
-	for signal, n := range map[string]int{"emptydirfs.limit": 1, "ephemeralpodfs.limit": 2, "ephemeralcontainerfs.limit": 1} {
+	for signal, n := range counts {
 		h.eventually(time.Minute, "the evictions are counted", func() error { return h.evictionsCountedTimes(signal, n) })
 	}
 }
@@ -164,15 +180,23 @@ func evictedForInodes(h *house) {
 	h.afterwards("nodefs.inodesFree", 1)
 }
 
+func evictedForADisk(h *house) {
+	h.create(withScratch(app("disk", "take", fmt.Sprintf("mebibytes=%d", hogDisk*7/10), "path=/scratch/file"), ""))
+	h.measured("disk", h.ofDisk("kubelet", availableBytes, hogDisk<<20*33/100))
+	h.wantEvicted("disk", `The node was low on resource: ephemeral-storage\. Threshold quantity: \d+, available: \d+\w*\. .*`, true)
+	h.wantEvent("disk", map[string]string{"starved_resource": "ephemeral-storage"})
+	h.afterwards("nodefs.available", 1)
+}
+
 func evictedForAnOpenFile(h *house) {
 	h.create(withScratch(app("open", "take", fmt.Sprintf("mebibytes=%d", hogDisk*7/10), "path=/scratch/file", "unlink=true"), ""))
 	h.measured("open", h.ofDisk("kubelet", availableBytes, hogDisk<<20*33/100))
 	h.wantEvicted("open", `The node was low on resource: ephemeral-storage\. Threshold quantity: \d+, available: \d+\w*\. .*`, true)
 	if onKubelet() {
-		h.afterwards("nodefs.available", 2)
+		h.afterwards("nodefs.available", 3)
 		return
 	}
-	h.afterwards("nodefs.available", 1)
+	h.afterwards("nodefs.available", 2)
 	out, err := h.polylet("explain", "node")
 	h.must(err)
 	if !strings.Contains(out, `container app holds 280Mi open in files that were removed, the largest of them "/scratch/file"`) {

@@ -141,10 +141,12 @@ func fill(ctx context.Context, k kind, root, work, payload string) error {
 			return err
 		}
 	}
-	if err := command(ctx, root, "cp", "-r", "deploy/systemd", filepath.Join(payload, "systemd")); err != nil {
-		return err
+	for to, from := range map[string]string{"systemd": "deploy/systemd", "evictions": "test/node/testdata/evictions"} {
+		if err := command(ctx, root, "cp", "-r", from, filepath.Join(payload, to)); err != nil {
+			return err
+		}
 	}
-	for program, of := range map[string]string{vm.Program: "./test/vm", "bin/volume.test": "./services/podsync/internal/storage/volume"} {
+	for program, of := range map[string]string{vm.Program: "./test/vm", "bin/volume.test": "./services/podsync/internal/storage/volume", "bin/scsi.test": "./services/podsync/internal/storage/scsi"} {
 		if err := command(ctx, root, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(payload, program), of); err != nil {
 			return err
 		}

@@ -2,9 +2,11 @@ package kubeadm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -49,6 +51,8 @@ func (n *Node) initConfiguration() string {
 kind: InitConfiguration
 localAPIEndpoint:
   advertiseAddress: ` + n.Address + `
+patches:
+  directory: ` + n.Instance.Path("home", "patches") + `
 ` + n.registration() + `---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
@@ -85,10 +89,18 @@ conntrack:
 `
 }
 
+// PatchedPods is how many pods the first node has room for: of its configuration, and not
+// of the cluster's, since kubeadm patches it.
+const PatchedPods = 66
+
 // Init runs kubeadm init on a node and reads back what an administrator gets.
 func (c *Cluster) Init(ctx context.Context, n *Node) (string, error) {
-	file := n.Instance.Path("home", "init.yaml")
-	if err := os.WriteFile(file, []byte(n.initConfiguration()), 0o600); err != nil {
+	file, patch := n.Instance.Path("home", "init.yaml"), n.Instance.Path("home", "patches", "kubeletconfiguration.yaml")
+	if err := errors.Join(
+		os.MkdirAll(filepath.Dir(patch), 0o700),
+		os.WriteFile(patch, fmt.Appendf(nil, "maxPods: %d\n", PatchedPods), 0o600),
+		os.WriteFile(file, []byte(n.initConfiguration()), 0o600),
+	); err != nil {
 		return "", err
 	}
 	out, err := n.Kubeadm(ctx, "init", "--config="+file, ignored)

@@ -12,7 +12,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
 func TestWhomEverybodyMayBeStaysAStranger(t *testing.T) {
@@ -22,7 +22,7 @@ func TestWhomEverybodyMayBeStaysAStranger(t *testing.T) {
 			Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 				return &authenticator.Response{User: &user.DefaultInfo{Name: name}}, true, nil
 			}),
-			Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(), Familiar: familiar,
+			Authorizer: always(authorizer.DecisionAllow), Familiar: familiar,
 			Admitted: func(context.Context) { admitted++ },
 		}
 		served := false
@@ -43,11 +43,18 @@ func TestOfALongPathThatIsRefusedLittleIsLogged(t *testing.T) {
 	} {
 		logged := 0
 		log := funcr.New(func(prefix, args string) { logged += len(prefix) + len(args) }, funcr.Options{Verbosity: 2})
-		f := Filter{Authenticator: authn, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer()}
+		f := Filter{Authenticator: authn, Authorizer: always(authorizer.DecisionNoOpinion)}
 		r := httptest.NewRequestWithContext(logr.NewContext(t.Context(), log), http.MethodGet, "/"+strings.Repeat("x", 60<<10), nil)
 		f.Wrap(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
 		if logged == 0 || logged > 1<<10 {
 			t.Errorf("%s: %d bytes are logged of one request", name, logged)
 		}
 	}
+}
+
+// always decides the same of everybody.
+func always(decision authorizer.Decision) authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return decision, "", nil
+	})
 }

@@ -1,20 +1,18 @@
 package access
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	authnv1 "k8s.io/api/authentication/v1"
 	authzv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Reviewer asks the apiserver. The gateway has no credential for that: another
@@ -25,64 +23,61 @@ type Reviewer interface {
 	ReviewAccess(ctx context.Context, question *authzv1.SubjectAccessReview) (answer *authzv1.SubjectAccessReview, refusal *metav1.Status, err error)
 }
 
-// reviewsHost stands for the process that asks, in the metrics of requests.
-const reviewsHost = "http://nodestatus"
+// tries is how often one question is put to an apiserver that is busy or ails,
+// firstPause how long it is left alone at first, growth by how much longer each
+// time: all of them within 5 s, as every component of Kubernetes asks.
+const (
+	tries      = 5
+	firstPause = 500 * time.Millisecond
+	growth     = 1.5
+	spread     = 0.2
+)
 
-// clientOf is a Kubernetes client for the apiserver library's delegating parts
-// whose requests, reviews only, reach a Reviewer.
-func clientOf(r Reviewer) (kubernetes.Interface, error) {
-	client, err := kubernetes.NewForConfig(&rest.Config{
-		Host: reviewsHost, Transport: reviews{r}, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
-		// The process that asks has no limit either: answers are kept here.
-		QPS: -1,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("building the client for reviews: %w", err)
-	}
-	return client, nil
-}
-
-// reviews is the transport of that client.
-type reviews struct{ to Reviewer }
-
-// RoundTrip implements http.RoundTripper.
-func (t reviews) RoundTrip(r *http.Request) (*http.Response, error) {
-	defer r.Body.Close()
-	switch r.URL.Path {
-	case "/apis/authentication.k8s.io/v1/tokenreviews":
-		return ask(r, &authnv1.TokenReview{}, t.to.ReviewToken)
-	case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
-		return ask(r, &authzv1.SubjectAccessReview{}, t.to.ReviewAccess)
-	}
-	return nil, fmt.Errorf("%s %s is no review: the gateway asks for nothing else", r.Method, r.URL.Path)
-}
-
-func ask[T runtime.Object](r *http.Request, question T, put func(context.Context, T) (T, *metav1.Status, error)) (*http.Response, error) {
-	if err := json.NewDecoder(r.Body).Decode(question); err != nil {
-		return nil, fmt.Errorf("reading the review: %w", err)
-	}
-	answer, refusal, err := put(r.Context(), question)
-	if err != nil {
-		return nil, err
-	}
-	res := &http.Response{StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, Request: r}
-	body := any(answer)
-	if refusal == nil {
-		answer.GetObjectKind().SetGroupVersionKind(question.GetObjectKind().GroupVersionKind())
-	} else {
-		refusal.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-		// A code that is none may not be taken for success.
-		if res.StatusCode, body = int(refusal.Code), refusal; res.StatusCode < http.StatusBadRequest {
-			res.StatusCode = http.StatusInternalServerError
+// put puts a question until it is answered, and counts each try. A refusal that
+// passes, or that says after how long to come again, is followed by the next one.
+func put[Q, A any](ctx context.Context, count *counts, question Q, review func(context.Context, Q) (*A, *metav1.Status, error)) (*A, error) {
+	pause := wait.Backoff{Duration: firstPause, Factor: growth, Jitter: spread, Steps: tries}
+	for left := tries - 1; ; left-- {
+		began := time.Now()
+		answer, refusal, err := review(ctx, question)
+		count.add(refusal, err, time.Since(began))
+		switch {
+		case err != nil:
+			return nil, err
+		case refusal == nil && answer == nil:
+			return nil, errors.New("the apiserver's answer to a review is empty")
+		case refusal == nil:
+			return answer, nil
 		}
-		if refusal.Details != nil && refusal.Details.RetryAfterSeconds > 0 {
-			res.Header.Set("Retry-After", strconv.Itoa(int(refusal.Details.RetryAfterSeconds)))
+		err = &apierrors.StatusError{ErrStatus: *refusal}
+		least, passes := passing(err)
+		if !passes || left == 0 {
+			return nil, fmt.Errorf("the apiserver refuses a review: %w", err)
+		}
+		timer := time.NewTimer(max(pause.Step(), least))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, fmt.Errorf("the apiserver refused a review, and there was no time to ask it again: %w", err)
+		case <-timer.C:
 		}
 	}
-	text, err := json.Marshal(body)
-	if err != nil {
-		return nil, fmt.Errorf("passing the answer on: %w", err)
+}
+
+// passing says whether a refusal passes, and what it says for how long it does not.
+func passing(err error) (least time.Duration, passes bool) {
+	seconds, again := apierrors.SuggestsClientDelay(err)
+	return time.Duration(seconds) * time.Second,
+		again || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err)
+}
+
+// codeOf is what an answer's HTTP code was.
+func codeOf(refusal *metav1.Status, err error) string {
+	switch {
+	case err != nil:
+		return "<error>"
+	case refusal == nil:
+		return strconv.Itoa(http.StatusCreated)
 	}
-	res.Body, res.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-	return res, nil
+	return strconv.Itoa(int(refusal.Code))
 }

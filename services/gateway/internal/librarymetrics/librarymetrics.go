@@ -1,6 +1,6 @@
 // Package librarymetrics shows, on the gateway's own registry, what the
-// apiserver's library counts of authentication and authorisation on its global
-// one. It owns which series these are; it must never count anything itself.
+// apiserver's library counts of client certificates on its global one. It owns
+// which series these are; it must never count anything itself.
 package librarymetrics
 
 import (
@@ -14,10 +14,6 @@ func Register(r prometheus.Registerer) error {
 	return r.Register(&collector{from: legacyregistry.DefaultGatherer, series: map[string]*prometheus.Desc{
 		"apiserver_client_certificate_expiration_seconds": prometheus.NewDesc("apiserver_client_certificate_expiration_seconds",
 			"[ALPHA] Distribution of the remaining lifetime on the certificate used to authenticate a request.", nil, nil),
-		"apiserver_delegated_authz_request_total": prometheus.NewDesc("apiserver_delegated_authz_request_total",
-			"[ALPHA] Number of HTTP requests partitioned by status code.", []string{"code"}, nil),
-		"apiserver_delegated_authz_request_duration_seconds": prometheus.NewDesc("apiserver_delegated_authz_request_duration_seconds",
-			"[ALPHA] Request latency in seconds. Broken down by status code.", []string{"code"}, nil),
 	}})
 }
 

@@ -10,7 +10,8 @@ import (
 // that the bundle as it is now vouches for: each is signed by one of the bundle, or by
 // another that is. Only such can be in the chain of a good certificate, while whoever
 // verifies one tries all that there is, up to a hundred signatures each time, and a client
-// without any credential says how long each takes.
+// without any credential says how long each takes. How many may be shown is the port's to
+// say: each is one signature here.
 func (c *ClientCA) Chain(shown []*x509.Certificate) []*x509.Certificate {
 	if len(shown) < 2 {
 		return shown

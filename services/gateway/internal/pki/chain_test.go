@@ -85,3 +85,37 @@ func TestOfWhatAClientShowsOnlyWhatTheBundleVouchesForIsLookedAt(t *testing.T) {
 		}
 	}
 }
+
+// The gateway verifies with the bundle of the same moment.
+func TestAChainLeadsToTheBundleAsItIsNow(t *testing.T) {
+	first, _ := selfsigned.New(t, authority("first"))
+	next, nextKey := selfsigned.New(t, authority("next"))
+	between, betweenKey := selfsigned.By(t, authority("between"), next, nextKey)
+	leaf, _ := selfsigned.By(t, client("leaf"), between, betweenKey)
+	ca := trusting(t, first)
+	if err := os.WriteFile(ca.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: next.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := ca.Chain([]*x509.Certificate{leaf, between}); len(got) != 2 {
+		t.Errorf("%d are looked at once the bundle was replaced, want 2", len(got))
+	}
+}
+
+// Other programs read the same bundle with the library.
+func TestOfABundleTheSameIsTrustedAsByTheLibrary(t *testing.T) {
+	root, _ := selfsigned.New(t, authority("root"))
+	other, _ := selfsigned.New(t, authority("other"))
+	block := func(b pem.Block) string { return string(pem.EncodeToMemory(&b)) }
+	text := "# a comment\n" + block(pem.Block{Type: "CERTIFICATE", Bytes: root.Raw}) +
+		block(pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED"}, Bytes: other.Raw}) +
+		block(pem.Block{Type: "TRUSTED CERTIFICATE", Bytes: other.Raw}) + block(pem.Block{Type: "CERTIFICATE", Bytes: []byte("none")})
+	want := x509.NewCertPool()
+	want.AppendCertsFromPEM([]byte(text))
+	got := x509.NewCertPool()
+	for _, cert := range certificates([]byte(text)) {
+		got.AddCert(cert)
+	}
+	if !got.Equal(want) || len(certificates([]byte(text))) != 1 {
+		t.Errorf("%d are trusted", len(certificates([]byte(text))))
+	}
+}

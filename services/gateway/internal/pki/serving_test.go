@@ -102,3 +102,24 @@ func TestTheFirstLookAtAServingPairIsWaitedFor(t *testing.T) {
 		}
 	})
 }
+
+func TestWhileTheFilesAreLookedAtForTheFirstTimeOthersAreShownTheOneOfMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Load(Config{CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key", Wait: true, Hosts: []string{"meanwhile"}}, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.look <- struct{}{} // somebody does, and the disk is slow
+	got := make(chan string, 1)
+	go func() { got <- shown(t, s) }()
+	select {
+	case name := <-got:
+		if name != "meanwhile" {
+			t.Errorf("shows %q", name)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a handshake waits for the disk")
+		<-s.look
+		<-got
+	}
+}

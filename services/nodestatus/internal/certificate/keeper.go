@@ -363,7 +363,7 @@ func (k *Keeper) count() {
 // failed tells and counts a failure.
 func (k *Keeper) failed(ctx context.Context, err error) {
 	k.count()
-	text := fmt.Sprintf("no new %s certificate: %v%s", k.cfg.Name, err, k.besides())
+	text := fmt.Sprintf("no new %s certificate: %s%s", k.cfg.Name, short(err.Error(), mostOfError), k.besides())
 	k.say(ctx, text)
 	var p *problem
 	if !errors.As(err, &p) {

@@ -134,6 +134,28 @@ func TestARequestThatNobodyAnswersIsCountedAndAnEventTellsOfIt(t *testing.T) {
 	})
 }
 
+// A proxy may keep a watch open whose apiserver is gone.
+func TestAnAnswerIsFoundWhereTheWatchSaysNothingAndDoesNotEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.approve(false)
+		w.set(func() {
+			w.fault = func(q fakeapiserver.Request) fakeapiserver.Fault {
+				if q.Verb != "watch" {
+					return fakeapiserver.Fault{}
+				}
+				return fakeapiserver.Fault{EventDelay: 1000 * time.Hour}
+			}
+		})
+		w.start()
+		time.Sleep(time.Minute)
+		w.answer(certificatesv1.CertificateApproved)
+		time.Sleep(6 * time.Minute)
+		if w.now() == nil || w.waits() != "" {
+			t.Errorf("waits for %q", w.waits())
+		}
+	})
+}
+
 func TestARequestThatIsDeletedIsMadeAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.approve(false)

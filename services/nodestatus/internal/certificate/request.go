@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -107,7 +108,21 @@ func (c Config) accept(issued, keyPEM []byte, want *x509.CertificateRequest) (pa
 	if err != nil {
 		return nil, err.Error()
 	}
-	return pair, cmp.Or(lacks(pair.Leaf, want), c.unfit(pair.Leaf))
+	return pair, cmp.Or(unreadable(pair.Cert), lacks(pair.Leaf, want), c.unfit(pair.Leaf))
+}
+
+// unreadable says which certificate of a chain cannot be read: whoever is shown it refuses
+// the connection, so that nobody could be asked for another.
+func unreadable(chain []byte) string {
+	for n := 1; ; n++ {
+		var block *pem.Block
+		if block, chain = pem.Decode(chain); block == nil {
+			return ""
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return fmt.Sprintf("number %d of its chain cannot be read: %v", n, err)
+		}
+	}
 }
 
 // submit creates the request, or finds the one that was created before, with the first
@@ -243,7 +258,7 @@ func waiting(name, signer string, a answer) string {
 		return fmt.Sprintf("waits for the answer to certificate signing request %s, which is approved, since %s; its signer %s (kube-controller-manager) has to run and to have the authority's key", name, since, signer)
 	case "":
 	default:
-		return fmt.Sprintf("waits for certificate signing request %s, since %s, and cannot look at it: %s", name, since, a.state)
+		return fmt.Sprintf("waits for certificate signing request %s, since %s, and cannot look at it: %s", name, since, short(a.state, mostOfError))
 	}
 	return fmt.Sprintf("waits for the approval of CSR %s, since %s; kubectl certificate approve %s", name, since, name)
 }
@@ -273,12 +288,12 @@ func judge(r *certificatesv1.CertificateSigningRequest, uid types.UID) answer {
 		switch c.Type {
 		case certificatesv1.CertificateDenied:
 			return answer{err: &problem{
-				error:  fmt.Errorf("certificate signing request %s was denied (%s: %s): correct what denies the requests of this node; another is made within minutes, or approve the next by hand", r.Name, short(c.Reason), short(c.Message)),
+				error:  fmt.Errorf("certificate signing request %s was denied (%s: %s): correct what denies the requests of this node; another is made within minutes, or approve the next by hand", r.Name, short(c.Reason, mostOfReason), short(c.Message, mostOfReason)),
 				reason: "CertificateRequestDenied", spent: true, patient: true,
 			}}
 		case certificatesv1.CertificateFailed:
 			return answer{err: &problem{
-				error:  fmt.Errorf("certificate signing request %s failed (%s: %s): look at what signs requests of signer %s; another is made within minutes", r.Name, short(c.Reason), short(c.Message), r.Spec.SignerName),
+				error:  fmt.Errorf("certificate signing request %s failed (%s: %s): look at what signs requests of signer %s; another is made within minutes", r.Name, short(c.Reason, mostOfReason), short(c.Message, mostOfReason), r.Spec.SignerName),
 				reason: "CertificateRequestFailed", spent: true, patient: true,
 			}}
 		case certificatesv1.CertificateApproved:
@@ -291,9 +306,12 @@ func judge(r *certificatesv1.CertificateSigningRequest, uid types.UID) answer {
 	return out
 }
 
+// mostOfReason and mostOfError bound, in bytes, what is told of a reason that somebody has
+// given, and of what went wrong, in which an apiserver's words are.
+const mostOfReason, mostOfError = 300, 4 << 10
+
 // short bounds what somebody else has written, to a line that a log and an event take.
-func short(text string) string {
-	const most = 300
+func short(text string, most int) string {
 	if text = strings.Join(strings.Fields(text), " "); len(text) <= most {
 		return text
 	}
@@ -331,7 +349,8 @@ func send(ctx context.Context, to chan<- answer, a answer) {
 	}
 }
 
-// watch reads a request and watches it, until it is answered or the watch ends.
+// watch reads a request and watches it, until it is answered or the watch ends, or should
+// have.
 func (s *sent) watch(ctx context.Context, to chan<- answer) (last answer, opened bool) {
 	api := s.client.CertificatesV1().CertificateSigningRequests()
 	callCtx, cancel := context.WithTimeout(ctx, callWithin)
@@ -350,6 +369,8 @@ func (s *sent) watch(ctx context.Context, to chan<- answer) (last answer, opened
 	}
 	send(ctx, to, a)
 	seconds := int64(watchFor.Seconds())
+	ctx, cancel = context.WithTimeout(ctx, watchFor+follow.Grace) // it may end nothing by itself
+	defer cancel()
 	events, err := api.Watch(ctx, metav1.ListOptions{
 		// Not from its own version, which an apiserver may have forgotten.
 		FieldSelector: follow.Selector(s.name), TimeoutSeconds: &seconds,

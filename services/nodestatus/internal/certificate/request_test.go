@@ -7,7 +7,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -17,7 +19,9 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
+	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 )
 
@@ -171,7 +175,13 @@ func TestNoAnswerIsTakenThatIsOfNoUse(t *testing.T) {
 			},
 			want: "private key does not match public key",
 		},
-		"no certificate":      {answer: func(*world, []byte) []byte { return []byte("-----BEGIN CERT") }, want: "does not hold a certificate"},
+		"no certificate": {answer: func(*world, []byte) []byte { return []byte("-----BEGIN CERT") }, want: "does not hold a certificate"},
+		"with a chain that nobody can read": {
+			answer: func(_ *world, signed []byte) []byte {
+				return append(signed, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("none")})...)
+			},
+			want: "number 2 of its chain cannot be read",
+		},
 		"far too long":        {answer: func(_ *world, signed []byte) []byte { return append(signed, make([]byte, 1<<20)...) }, want: "longer than"},
 		"for servers":         {change: func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, want: `it is not for "client auth"`},
 		"without the group":   {change: func(c *x509.Certificate) { c.Subject.Organization = nil }, want: "group system:nodes"},
@@ -210,4 +220,113 @@ func TestOfAReasonThatSomebodyGivesALineIsTold(t *testing.T) {
 	if !strings.Contains(got, "csr was denied (No: two lines ää") || strings.Contains(got, "\n") || len(got) > 600 || strings.ContainsRune(got, '\uFFFD') {
 		t.Errorf("%d bytes: %q", len(got), got)
 	}
+}
+
+// loud is the transport to an apiserver that says more than anybody reads.
+type loud struct{ status int }
+
+func (l loud) RoundTrip(*http.Request) (*http.Response, error) {
+	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":%d,"message":"no\n%s"}`, l.status, strings.Repeat("x", 1<<20))
+	return &http.Response{StatusCode: l.status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+func TestOfWhatAnApiserverSaysWithoutEndALineIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.clients = func(*world) []Client {
+			return []Client{{Name: "the bootstrap kubeconfig", New: func() (kubernetes.Interface, error) {
+				return kubernetes.NewForConfig(&rest.Config{Host: "https://api.example", Transport: loud{http.StatusForbidden}})
+			}}}
+		}
+		w.start()
+		w.wantWaits("the bootstrap kubeconfig may not ask for a certificate", "no xxx")
+		if got := w.waits(); len(got) > 5000 {
+			t.Errorf("%d bytes are told", len(got))
+		}
+	})
+	if got := waiting("csr", "signer", answer{state: strings.Repeat("y", 1<<20)}); len(got) > 5000 {
+		t.Errorf("%d bytes are told of a request that cannot be looked at", len(got))
+	}
+}
+
+// Whoever may make requests can make one of a name that was deleted; what is signed without
+// an approval nobody has allowed.
+func TestAnAnswerCountsOfTheOwnRequestAndOnceItIsApproved(t *testing.T) {
+	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr", UID: "own"}}
+	r.Status.Certificate = []byte("x")
+	if got := judge(r, "own"); got.done() {
+		t.Errorf("without an approval: %+v", got)
+	}
+	r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved}}
+	if got := judge(r, "own"); string(got.issued) != "x" {
+		t.Errorf("approved: %+v", got)
+	}
+	if got := judge(r, "another"); got.issued != nil || got.err == nil || !strings.Contains(got.err.Error(), "made anew by somebody") {
+		t.Errorf("another's: %+v", got)
+	}
+}
+
+func TestACallThatHangsIsToldAndNoOtherWaitsForIt(t *testing.T) {
+	for verb, want := range map[string]string{"create": "no new client certificate: the bootstrap kubeconfig: ", "get": "cannot look at it: "} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.approve(false)
+			w.set(func() {
+				w.fault = func(q fakeapiserver.Request) fakeapiserver.Fault {
+					return fakeapiserver.Fault{Hang: q.Verb == verb && q.UserAgent != "admin"}
+				}
+			})
+			w.start()
+			time.Sleep(callWithin + 15*time.Second)
+			w.wantWaits(want)
+			w.set(func() { w.fault = nil })
+			w.approve(true)
+			time.Sleep(2 * time.Minute)
+			if verb == "get" {
+				w.answer(certificatesv1.CertificateApproved)
+				time.Sleep(time.Minute)
+			}
+			if w.now() == nil {
+				t.Errorf("%s answers again, and it waits for %q", verb, w.waits())
+			}
+		})
+	}
+}
+
+// Somebody has put another there meanwhile.
+func TestARequestIsWaitedForNoLongerThanACertificateIsWanted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.approve(false)
+		w.start()
+		time.Sleep(time.Minute)
+		w.wantWaits("waits for the approval")
+		_, keyPEM, err := w.store.PendingKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed, err := w.signer.sign(w.requests()[0].Spec.Request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := nodecert.Parse(signed, keyPEM)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.store.Write(p, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := w.waits(); got != "" {
+			t.Errorf("it waits for %q", got)
+		}
+	})
+}
+
+func TestASignerOfSecondsIsNotAskedAllTheTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.signer.change = func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now(), time.Now().Add(2*time.Second) }
+		w.start()
+		time.Sleep(10 * time.Minute)
+		if got := w.count(); got < 10 || got > 310 {
+			t.Errorf("%d certificates in ten minutes", got)
+		}
+	})
 }

@@ -166,6 +166,10 @@ type Loop struct {
 	limitsAt time.Time
 	// limits is a look at them that is under way; nil when none is.
 	limits *limits
+	// suspects are the pods that would be over a limit by files that they hold open,
+	// heldNext is when those are looked at again. Both belong to limits' own goroutine.
+	suspects map[types.UID]suspect
+	heldNext time.Time
 	// partial is since when podsync has known a part of its pods only; zero: it knows all.
 	partial time.Time
 	// reclaim is under way, or done and not used yet; nil when nothing is.

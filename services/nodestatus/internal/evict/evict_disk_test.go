@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 func hardDisk() threshold.Settings {

@@ -9,9 +9,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 func TestWhoHoldsARemovedFileOpenGoesAndTheFileIsNamed(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 func hardMemory() threshold.Settings {

@@ -20,12 +20,12 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/judge"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 const (
@@ -60,10 +60,13 @@ type world struct {
 	dropped map[string]bool
 	// weighs may be nil; what happens while layers are weighed. some: stats had no time
 	// for all open files.
-	weighs   func()
-	some     bool
-	statsErr error
-	partial  bool
+	weighs func()
+	some   bool
+	// looks is how often open files were looked at, lookTakes how long that takes.
+	looks     int
+	lookTakes time.Duration
+	statsErr  error
+	partial   bool
 	// walked is what disk was when it was measured last, layersAt when layers were.
 	walked    map[string]uint64
 	layersAt  map[string]time.Time
@@ -312,6 +315,11 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 }
 
 func (w *world) Unlinked(context.Context) (map[types.UID][]eviction.Unlinked, bool, error) {
+	w.mu.Lock()
+	takes := w.lookTakes
+	w.looks++
+	w.mu.Unlock()
+	time.Sleep(takes)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := map[types.UID][]eviction.Unlinked{}

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // limits is a look at who uses more local storage than it may, beside the loop: the
@@ -61,7 +61,11 @@ func (l *Loop) breaches(ctx context.Context, layout threshold.Layout, beside map
 		return nil, nil
 	}
 	figures := eviction.FiguresOf(summary)
-	return eviction.Breaches(pods, figures, layout), figures
+	out := eviction.Breaches(pods, figures, nil, layout)
+	rest := slices.DeleteFunc(pods, func(pod *v1.Pod) bool {
+		return slices.ContainsFunc(out, func(b eviction.Breach) bool { return b.Pod == pod })
+	})
+	return append(out, l.heldBreaches(ctx, rest, figures, layout)...), figures
 }
 
 // endBreaches has podsync stop the pods that a look has found.
@@ -80,12 +84,16 @@ func (l *Loop) endBreaches(ctx context.Context) {
 		if l.leftAlone(b.Pod) != "" {
 			continue // It was chosen meanwhile.
 		}
+		why := "it uses more local storage than it may: " + b.Message
+		if b.Unlinked != "" {
+			why += "; " + b.Unlinked
+		}
 		l.stop(ctx, &stopping{
 			pod: b.Pod, kind: pressure.Disk, limit: true, grace: eviction.Immediate, figures: found.figures[string(b.Pod.UID)], signal: b.Signal,
 			stop: Stop{Pod: b.Pod, Message: b.Message, Grace: eviction.Immediate},
 			decision: Decision{
 				Shortage: Shortage{Signal: b.Signal, Threshold: b.Limit, Available: b.Used, Hard: true}, Chosen: ref(b.Pod), Grace: eviction.Immediate,
-				Why: "it uses more local storage than it may: " + b.Message,
+				Why: why,
 			},
 		})
 	}

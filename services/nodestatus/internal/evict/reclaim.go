@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // reclaim is podsync freeing what nobody needs, which may take long; memory is

@@ -5,11 +5,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	helpers "k8s.io/component-helpers/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // Names of the limits in metrics.
@@ -26,6 +27,8 @@ type Breach struct {
 	Signal, Message string
 	// Used is what was measured, Limit what is allowed.
 	Used, Limit string
+	// Unlinked names what of it no directory shows; empty when nothing is.
+	Unlinked string
 }
 
 // Limited says whether a pod has a limit of local storage at all.
@@ -40,17 +43,19 @@ func Limited(pod *v1.Pod) bool {
 }
 
 // Breaches returns the pods that use more local storage than they may, at most one
-// breach of each: of a volume, of the pod as a whole, of a container.
-func Breaches(pods []*v1.Pod, figures Figures, layout threshold.Layout) []Breach {
+// breach of each: of a volume, of the pod as a whole, of a container. Files that were
+// removed and are open count, by pod.
+func Breaches(pods []*v1.Pod, figures Figures, unlinked map[types.UID][]Unlinked, layout threshold.Layout) []Breach {
 	var out []Breach
 	for _, pod := range pods {
 		stats := figures[string(pod.UID)]
 		if stats == nil || Ended(pod) || Spared(pod) != "" {
 			continue
 		}
-		for _, of := range []func(*v1.Pod, *statsapi.PodStats, threshold.Layout) (Breach, bool){emptyDirBreach, podBreach, containerBreach} {
-			if b, found := of(pod, stats, layout); found {
-				b.Pod = pod
+		held := removedOf(pod, unlinked[pod.UID])
+		for _, of := range []func(*v1.Pod, *statsapi.PodStats, removed, threshold.Layout) (Breach, bool){emptyDirBreach, podBreach, containerBreach} {
+			if b, found := of(pod, stats, held, layout); found {
+				b.Pod, b.Unlinked = pod, held.named
 				out = append(out, b)
 				break
 			}
@@ -69,14 +74,14 @@ func Enough(m pressure.Met, layout threshold.Layout, pod *v1.Pod, s *statsapi.Po
 	return !known || m.By.Available+uint64(max(usage, 0)) >= m.Enough(m.By.Capacity)
 }
 
-func emptyDirBreach(pod *v1.Pod, s *statsapi.PodStats, _ threshold.Layout) (Breach, bool) {
+func emptyDirBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, _ threshold.Layout) (Breach, bool) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
 			continue
 		}
 		limit := v.EmptyDir.SizeLimit
-		if amount := bytes(used(v1.ResourceEphemeralStorage, volume(s, v.Name))); amount.Cmp(*limit) > 0 {
+		if amount := bytes(used(v1.ResourceEphemeralStorage, volume(s, v.Name)) + held.of(v)); amount.Cmp(*limit) > 0 {
 			return Breach{
 				Signal: emptyDirLimit, Used: amount.String(), Limit: limit.String(),
 				Message: fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String()),
@@ -86,7 +91,7 @@ func emptyDirBreach(pod *v1.Pod, s *statsapi.PodStats, _ threshold.Layout) (Brea
 	return Breach{}, false
 }
 
-func podBreach(pod *v1.Pod, s *statsapi.PodStats, layout threshold.Layout) (Breach, bool) {
+func podBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout threshold.Layout) (Breach, bool) {
 	limit, ok := helpers.PodLimits(pod, helpers.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
 	if !ok || s.EphemeralStorage == nil {
 		return Breach{}, false
@@ -95,7 +100,7 @@ func podBreach(pod *v1.Pod, s *statsapi.PodStats, layout threshold.Layout) (Brea
 	if layout.ImagesApart {
 		all.CapacityBytes = nil // It lies on two filesystems.
 	}
-	amount := bytes(used(v1.ResourceEphemeralStorage, &all))
+	amount := bytes(used(v1.ResourceEphemeralStorage, &all) + held.all())
 	if amount.Cmp(limit) <= 0 {
 		return Breach{}, false
 	}
@@ -107,7 +112,7 @@ func podBreach(pod *v1.Pod, s *statsapi.PodStats, layout threshold.Layout) (Brea
 
 // containerBreach counts the logs, and the layer where it is on the node's
 // filesystem.
-func containerBreach(pod *v1.Pod, s *statsapi.PodStats, layout threshold.Layout) (Breach, bool) {
+func containerBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout threshold.Layout) (Breach, bool) {
 	limits := map[string]*resource.Quantity{}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
@@ -123,7 +128,7 @@ func containerBreach(pod *v1.Pod, s *statsapi.PodStats, layout threshold.Layout)
 		}
 		n := used(v1.ResourceEphemeralStorage, c.Logs)
 		if !layout.ImagesApart {
-			n += used(v1.ResourceEphemeralStorage, c.Rootfs)
+			n += used(v1.ResourceEphemeralStorage, c.Rootfs) + held.layers[c.Name]
 		}
 		if amount := bytes(n); amount.Cmp(*limit) > 0 {
 			return Breach{

@@ -1,12 +1,14 @@
 package eviction
 
 import (
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 func TestAPodThatExceedsALimitOfLocalStorageIsNamedWithTheKubeletsWords(t *testing.T) {
@@ -51,12 +53,59 @@ func TestAPodThatExceedsALimitOfLocalStorageIsNamedWithTheKubeletsWords(t *testi
 		"files that share their blocks": {with(limited(""), emptyDir("cache", "1Mi", "")), clones, threshold.Layout{}, emptyDirLimit, `Usage of EmptyDir volume "cache" exceeds the limit "1Mi". `},
 		"no figures":                    {with(limited(""), emptyDir("cache", "1Mi", "")), &statsapi.PodStats{PodRef: statsapi.PodReference{UID: "other"}}, threshold.Layout{}, "", ""},
 	} {
-		got := Breaches([]*v1.Pod{test.pod}, figures(test.stats), test.layout)
+		got := Breaches([]*v1.Pod{test.pod}, figures(test.stats), nil, test.layout)
 		switch {
 		case test.signal == "" && len(got) > 0, test.signal != "" && len(got) != 1:
 			t.Errorf("%s: %+v", name, got)
 		case test.signal != "" && (got[0].Signal != test.signal || got[0].Message != test.message || got[0].Pod != test.pod):
 			t.Errorf("%s: %s, %q", name, got[0].Signal, got[0].Message)
+		}
+	}
+}
+
+func TestFilesThatWereRemovedAndAreOpenCountForLimits(t *testing.T) {
+	held := []Unlinked{{Container: "c", Root: Files{Bytes: 3 * mi}, Largest: "/scratch/f"}}
+	layer := []Unlinked{{Container: "c", Layer: Files{Bytes: 3 * mi}, Largest: "/f"}}
+	limited := func(limit string, volumes ...v1.Volume) *v1.Pod {
+		p := pod("p", 0, nil)
+		p.Spec.Volumes = volumes
+		if limit != "" {
+			p.Spec.Containers[0].Resources.Limits = asks("ephemeral-storage", limit)
+		}
+		return p
+	}
+	host := v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/srv"}}}
+	apart := threshold.Layout{ImagesApart: true}
+	two := limited("4Mi")
+	two.Spec.Containers = append(two.Spec.Containers, *limited("100Mi").Spec.Containers[0].DeepCopy())
+	two.Spec.Containers[1].Name = "d"
+	for name, test := range map[string]struct {
+		pod    *v1.Pod
+		held   []Unlinked
+		layout threshold.Layout
+		signal string
+	}{
+		"the pod":                           {limited("4Mi"), held, threshold.Layout{}, podLimit},
+		"the pod, in a layer":               {limited("4Mi"), layer, threshold.Layout{}, podLimit},
+		"a container":                       {two, layer, threshold.Layout{}, containerLimit},
+		"its layer is elsewhere":            {two, layer, apart, ""},
+		"nothing is held":                   {limited("4Mi"), nil, threshold.Layout{}, ""},
+		"the only volume":                   {limited("", emptyDir("cache", "4Mi", "")), held, threshold.Layout{}, emptyDirLimit},
+		"one in memory beside it":           {limited("", emptyDir("cache", "4Mi", ""), emptyDir("m", "", v1.StorageMediumMemory)), held, threshold.Layout{}, emptyDirLimit},
+		"one of two volumes":                {limited("", emptyDir("cache", "4Mi", ""), emptyDir("a", "", "")), held, threshold.Layout{}, ""},
+		"it may be in the host's directory": {limited("4Mi", emptyDir("cache", "4Mi", ""), host), held, threshold.Layout{}, ""},
+	} {
+		volumes := map[string]uint64{}
+		for _, v := range test.pod.Spec.Volumes {
+			volumes[v.Name] = 2 * mi
+		}
+		layer := uint64(2 * mi)
+		if len(volumes) > 0 {
+			layer = 0
+		}
+		got := Breaches([]*v1.Pod{test.pod}, figures(stats("p", 0, 0, layer, 0, volumes)), map[types.UID][]Unlinked{test.pod.UID: test.held}, test.layout)
+		if test.signal == "" && len(got) > 0 || test.signal != "" && (len(got) != 1 || got[0].Signal != test.signal || !strings.Contains(got[0].Unlinked, "container c holds 3Mi open")) {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

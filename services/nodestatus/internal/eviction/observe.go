@@ -3,8 +3,8 @@ package eviction
 import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // Observe takes from a summary what it says of the signals. What it does not say is

@@ -2,9 +2,14 @@ package eviction
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // Unlinked are files that a container holds open and that have no name any more: they
@@ -46,8 +51,113 @@ func unlinkedOf(by pressure.Signal, layout threshold.Layout, all []Unlinked) (us
 		}
 		usage += whole(n)
 		if whole(n) > most {
-			most, named = whole(n), fmt.Sprintf("container %s holds %s open in files that were removed, the largest of them %q", u.Container, Amount(by.Name, n), u.Largest)
+			most, named = whole(n), heldOpen(u, Amount(by.Name, n))
 		}
 	}
 	return usage, named
+}
+
+// removed is what of a pod's open files without a name counts for its own limits.
+type removed struct {
+	// volumes lies in emptyDirs, on the one of this name if that is known; layers in the
+	// writable layers, by container.
+	volumes int64
+	volume  string
+	layers  map[string]int64
+	named   string
+}
+
+// removedOf says what counts. What lies on the filesystem of the root directory may be in
+// any volume that is there: it counts only for a pod of whose volumes all do.
+func removedOf(pod *v1.Pod, all []Unlinked) removed {
+	out, most := removed{layers: map[string]int64{}}, int64(0)
+	dirs, own := emptyDirs(pod)
+	if len(dirs) == 1 {
+		out.volume = dirs[0]
+	}
+	for _, u := range all {
+		n := whole(u.Layer.Bytes)
+		out.layers[u.Container] += n
+		if own {
+			out.volumes += whole(u.Root.Bytes)
+			n += whole(u.Root.Bytes)
+		}
+		if n > most {
+			most, out.named = n, heldOpen(u, bytes(n).String())
+		}
+	}
+	return out
+}
+
+// all is what counts for the pod as a whole.
+func (r removed) all() int64 {
+	sum := r.volumes
+	for _, n := range r.layers {
+		sum += n
+	}
+	return sum
+}
+
+// of is what lies in a volume, as far as that is known.
+func (r removed) of(v *v1.Volume) int64 {
+	if v.Name != r.volume {
+		return 0
+	}
+	return r.volumes
+}
+
+// emptyDirs are a pod's that are on a disk. own: it can write to no other volume on the
+// node's disk.
+func emptyDirs(pod *v1.Pod) (names []string, own bool) {
+	own = true
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault:
+			names = append(names, v.Name)
+		case v.EmptyDir == nil && v.ConfigMap == nil && v.Secret == nil && v.DownwardAPI == nil && v.Projected == nil:
+			own = false
+		}
+	}
+	return names, own
+}
+
+// heldOpen is a sentence that names what a container holds.
+func heldOpen(u Unlinked, amount string) string {
+	return fmt.Sprintf("container %s holds %s open in files that were removed, the largest of them %q", u.Container, amount, u.Largest)
+}
+
+// Least is what a pod held both times, at most.
+func Least(first, second []Unlinked) (out []Unlinked) {
+	for _, a := range first {
+		for _, b := range second {
+			if a.Container == b.Container {
+				b.Root, b.Layer = least(a.Root, b.Root), least(a.Layer, b.Layer)
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
+
+func least(a, b Files) Files { return Files{min(a.Bytes, b.Bytes), min(a.Count, b.Count)} }
+
+// Weighed is what of files held since then counts beside figures: what lies in a layer
+// that was not weighed since may be in its weight, too.
+func Weighed(files []Unlinked, s *statsapi.PodStats, since time.Time) []Unlinked {
+	out := slices.Clone(files)
+	for i := range out {
+		if !slices.ContainsFunc(containersOf(s), func(c statsapi.ContainerStats) bool {
+			return c.Name == out[i].Container && c.Rootfs != nil && c.Rootfs.Time.After(since)
+		}) {
+			out[i].Layer = Files{}
+		}
+	}
+	return out
+}
+
+func containersOf(s *statsapi.PodStats) []statsapi.ContainerStats {
+	if s == nil {
+		return nil
+	}
+	return s.Containers
 }

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -9,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 func TestOpenFilesWithoutANameCountForTheFilesystemTheyLieOn(t *testing.T) {
@@ -61,5 +62,25 @@ func TestLayersThatWereMeasuredBeforeAShortageAreOld(t *testing.T) {
 		if who, older := Older(m, test.layout, of(test.at)); older != test.want || older && who != "ns/p" {
 			t.Errorf("%s: %v, %s", name, older, who)
 		}
+	}
+}
+
+func TestWhatWasHeldAllTheTimeCountsAndInALayerOnlyWhatWasWeighedMeanwhile(t *testing.T) {
+	first := []Unlinked{{Container: "c", Root: Files{3, 1}, Layer: Files{9, 2}}, {Container: "gone", Root: Files{1, 1}}}
+	second := []Unlinked{{Container: "c", Root: Files{5, 1}, Layer: Files{7, 2}, Largest: "/f"}, {Container: "new", Root: Files{1, 1}}}
+	got := Least(first, second)
+	if want := []Unlinked{{Container: "c", Root: Files{3, 1}, Layer: Files{7, 2}, Largest: "/f"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	since := time.Unix(100, 0)
+	s := stats("p", 0, 0, 1, 1, nil)
+	for at, want := range map[int64]uint64{100: 0, 101: 7} {
+		s.Containers[0].Rootfs.Time = metav1.Unix(at, 0)
+		if w := Weighed(got, s, since); w[0].Layer.Bytes != want || w[0].Root.Bytes != 3 {
+			t.Errorf("at %d %+v", at, w)
+		}
+	}
+	if w := Weighed(got, nil, since); w[0].Layer.Bytes != 0 || got[0].Layer.Bytes != 7 {
+		t.Errorf("%+v", w)
 	}
 }

@@ -24,6 +24,9 @@ import (
 const (
 	// minWatch is how long the apiserver keeps a watch, at least.
 	minWatch = 5 * time.Minute
+	// Grace is how much longer a watch may last than the apiserver was asked to keep it: a
+	// proxy may keep it open for ever whose apiserver is gone.
+	Grace = 30 * time.Second
 	// atOnce is how soon a watch ends that brings nothing, and stood how long one lasts
 	// after which an error is no sequel of those before it.
 	atOnce, stood = time.Second, time.Minute
@@ -112,9 +115,12 @@ func (o One[T]) read(parent context.Context) (version string, err error) {
 	return version, nil
 }
 
-// watch watches the object until the apiserver ends that in order, or ctx is done.
+// watch watches the object until the apiserver ends that in order, or should have, or ctx
+// is done.
 func (o One[T]) watch(ctx context.Context, version string) error {
 	seconds := int64(minWatch.Seconds() * (1 + rand.Float64()))
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+Grace)
+	defer cancel()
 	events, err := o.Open(ctx, metav1.ListOptions{FieldSelector: Selector(o.Name), ResourceVersion: version, TimeoutSeconds: &seconds})
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", o.Label, err)

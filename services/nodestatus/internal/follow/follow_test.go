@@ -164,6 +164,21 @@ func TestAfterEachEndOfAWatchTheObjectIsReadAnew(t *testing.T) {
 	})
 }
 
+// A proxy may keep a watch open whose apiserver is gone, and answer whoever asks whether the
+// connection lives.
+func TestAWatchThatIsNeverEndedIsEndedHere(t *testing.T) {
+	onBench(t, func(_ *testing.T, b *bench) {
+		b.fault("watch", fakeapiserver.Fault{EventDelay: 1000 * time.Hour})
+		b.sees(time.Second, "not there")
+		b.put("c", "one")
+		b.sees(11*time.Minute, "one")
+		b.put("c", "two")
+		b.sees(11*time.Minute, "two")
+		b.put("c", "three")
+		b.sees(11*time.Minute, "three")
+	})
+}
+
 func TestWhatCannotBeReadOrWatchedIsTriedEverMoreRarely(t *testing.T) {
 	for verb, word := range map[string]string{"get": "cannot be read", "watch": "is not watched"} {
 		t.Run(verb, func(t *testing.T) {
@@ -235,4 +250,72 @@ func TestNothingIsToldAfterTheEnd(t *testing.T) {
 	o.Open = func(context.Context, metav1.ListOptions) (watch.Interface, error) { return nil, errors.New("refused") }
 	o.Ended = func(err error) { t.Errorf("ended: %v", err) }
 	o.Follow(ctx, "")
+}
+
+// What has come in the last moment, too.
+func TestNothingIsSeenAfterTheEnd(t *testing.T) {
+	for range 50 { // which of the two is looked at first is chance
+		ctx, cancel := context.WithCancel(t.Context())
+		events := watch.NewFakeWithChanSize(1, false)
+		events.Modify(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "u"}})
+		One[*v1.ConfigMap]{
+			Name: "c", Label: "c", Timeout: time.Second, Longest: time.Second,
+			Open: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				cancel()
+				return events, nil
+			},
+			Saw: func(*v1.ConfigMap) { t.Error("it is seen") },
+		}.Follow(ctx, "1")
+	}
+}
+
+// A server that does so, and whoever asks again at once, would do nothing else.
+func TestAWatchThatEndsAtOnceIsTriedEverMoreRarely(t *testing.T) {
+	onBench(t, func(t *testing.T, b *bench) {
+		b.put("c", "one")
+		b.fault("watch", fakeapiserver.Fault{Nonsense: &fakeapiserver.Nonsense{Name: "nothing"}})
+		b.api.DropWatches()
+		time.Sleep(10 * time.Minute)
+		if calls := b.calls(time.Hour); calls["watch configmaps"] > 80 || calls["watch configmaps"] < 45 || calls["get configmaps"] > 80 {
+			t.Errorf("in an hour: %v", calls)
+		}
+	})
+}
+
+func TestAReadThatHangsIsTold(t *testing.T) {
+	onBench(t, func(_ *testing.T, b *bench) {
+		b.fault("get", fakeapiserver.Fault{Hang: true})
+		b.api.DropWatches()
+		time.Sleep(time.Minute)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !slices.Contains(b.seen, "cannot be read") {
+			b.t.Errorf("seen %q", b.seen)
+		}
+	})
+}
+
+// Its apiserver may have been restored from before what was seen.
+func TestWhatIsFollowedFromAVersionOnIsReadOnceTheWatchHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var versions []string
+		One[*v1.ConfigMap]{
+			Name: "c", Label: "c", Timeout: time.Second, Longest: time.Second,
+			Read: func(context.Context) (*v1.ConfigMap, string, error) { return nil, "3", nil },
+			Open: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				if versions = append(versions, o.ResourceVersion); len(versions) == 3 {
+					cancel()
+				}
+				events := watch.NewFake()
+				time.AfterFunc(time.Minute, events.Stop)
+				return events, nil
+			},
+			Saw: func(*v1.ConfigMap) {},
+		}.Follow(ctx, "7")
+		if want := []string{"7", "3", "3"}; !slices.Equal(versions, want) {
+			t.Errorf("watched from %q, want %q", versions, want)
+		}
+	})
 }

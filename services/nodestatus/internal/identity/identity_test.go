@@ -160,3 +160,56 @@ func TestWhatElseIsAmissIsToldWithAnEventUntilItIsNot(t *testing.T) {
 		}
 	})
 }
+
+func TestOfOneThatIsAmissAndHasEndedItsEndIsTheEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var events []string
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = Watch(ctx, Certificate{
+				Name: "x", Amiss: func() string { return "it is another node's" },
+				Valid: func() (time.Time, time.Time) { return start.Add(-time.Hour), start.Add(-time.Minute) },
+			}, &said{}, func(_ context.Context, e node.Event) { events = append(events, e.Reason) })
+		}()
+		time.Sleep(time.Hour)
+		cancel()
+		<-done
+		if want := []string{"CertificateExpired"}; !slices.Equal(events, want) {
+			t.Errorf("events %q", events)
+		}
+	})
+}
+
+func TestAWarningIsSentAgainOnceTheClockWasSetBackByADay(t *testing.T) {
+	var w warning
+	now := time.Now()
+	end := now.Add(time.Hour)
+	for n, step := range []struct {
+		at   time.Duration
+		want bool
+	}{{0, true}, {time.Hour, false}, {-time.Hour, false}, {-25 * time.Hour, true}, {-24 * time.Hour, false}} {
+		if got := w.due("CertificateExpiresSoon", end, now.Add(step.at)); got != step.want {
+			t.Errorf("step %d: %v", n, got)
+		}
+	}
+	if !w.due("CertificateExpiresSoon", end.Add(time.Hour), now.Add(-24*time.Hour)) {
+		t.Error("of another certificate nothing is told")
+	}
+}
+
+// A node with a token has none.
+func TestOfNoCertificateNothingIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var told said
+		_ = Watch(ctx, Certificate{Name: "x", Valid: func() (begin, end time.Time) { return }, Ended: func() { t.Error("its end is told") }},
+			&told, func(_ context.Context, e node.Event) { t.Errorf("event %+v", e) })
+		if told.last != "" {
+			t.Errorf("told %q", told.last)
+		}
+	})
+}

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // Config is what is judged by.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 func TestAllWhoAskHearTheSame(t *testing.T) {

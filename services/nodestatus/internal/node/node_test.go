@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

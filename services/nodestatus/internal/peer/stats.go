@@ -12,9 +12,9 @@ import (
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // machinePeriod is between two looks at the machine: memory and huge pages may

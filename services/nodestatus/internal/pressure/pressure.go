@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 // Kind is a kind of pressure.

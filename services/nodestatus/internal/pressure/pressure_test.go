@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 func hard(signal string, quantity, reclaim uint64) threshold.Threshold {

@@ -196,10 +196,10 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 		if until.After(deadline) {
 			until = deadline
 		}
-		stopper.end(ctx, seen, func(p Pod) bool { return groupOf(m.groups, p.Priority) == i }, g, until)
+		stopper.end(ctx, seen, m.groups, i, until)
 		m.awaitUnmounted(ctx, until)
 	}
-	m.awaitTold(ctx, seen, deadline)
+	m.awaitTold(ctx, seen, stopper, deadline)
 	if ctx.Err() == nil {
 		klog.FromContext(ctx).Info("The pods have ended, or their time is over: the machine may go down", "took", time.Since(s.Since))
 		m.deps.Line.Done(s.Since)
@@ -233,16 +233,18 @@ func (m *Manager) awaitUnmounted(parent context.Context, until time.Time) {
 }
 
 // awaitTold waits until the apiserver has heard of the pods' ends, but not for long: it
-// may have been one of them. Source: https://github.com/kubernetes/kubernetes/issues/124448
-func (m *Manager) awaitTold(parent context.Context, seen *view, deadline time.Time) {
+// may have been one of them. What podsync has started again meanwhile ends again.
+// Source: https://github.com/kubernetes/kubernetes/issues/124448
+func (m *Manager) awaitTold(parent context.Context, seen *view, stopper *stopper, deadline time.Time) {
 	ctx, cancel := context.WithDeadline(parent, deadline)
 	defer cancel()
 	ctx, cancelWait := context.WithTimeout(ctx, toldWait)
 	defer cancelWait()
 	for {
 		now := seen.get()
+		stopper.endAgain(ctx, now, func(Pod) bool { return true }, toldWait)
 		untold, err := m.deps.Pods.Untold(ctx)
-		if err == nil && untold == 0 && now.whole {
+		if err == nil && untold == 0 && now.whole && stopper.lateRunning(now) == 0 {
 			return
 		}
 		select {

@@ -285,6 +285,53 @@ func TestAPodsyncThatComesBackIsToldAgain(t *testing.T) {
 	}
 }
 
+// anew has podsync start anew, which has forgotten the stop of a static pod and starts it.
+func (w *world) anew(static string) {
+	w.edit(func() {
+		w.fresh, w.stopped = true, map[string]bool{}
+		for i := range w.pods {
+			w.pods[i].Ended = w.pods[i].Ended && w.pods[i].UID != static
+		}
+	})
+}
+
+func TestAPodOfAGroupThatHasEndedEndsAgainWhenItBeginsAnew(t *testing.T) {
+	got := running(t, []Pod{pod("static", 0), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["static"], w.takes["dns"] = time.Second, 8*time.Second
+		w.begin()
+		time.Sleep(4 * time.Second)
+		w.anew("static")
+		time.Sleep(time.Minute)
+	})
+	if !strings.Contains(got, "\n4s stop static within 10s\n") || !strings.Contains(got, "\n5s static ended\n") || !strings.Contains(got, "\n9s dns ended\n9s done") {
+		t.Errorf("while the next group ends: it went\n%s", got)
+	}
+	got = running(t, []Pod{pod("static", 0)}, func(w *world) {
+		w.takes["static"] = 3 * time.Second
+		w.edit(func() { w.untold = 1 })
+		w.begin()
+		time.Sleep(5 * time.Second)
+		w.anew("static")
+		time.Sleep(time.Second)
+		w.edit(func() { w.untold = 0 })
+		time.Sleep(time.Minute)
+	})
+	if !strings.Contains(got, "\n5s stop static within 10s\n") || !strings.HasSuffix(got, "\n8s static ended\n8s done") {
+		t.Errorf("while the apiserver hears: it went\n%s", got)
+	}
+}
+
+func TestAPodThatHasNotEndedInItsTimeIsNotWaitedForWithTheNextGroup(t *testing.T) {
+	got := running(t, []Pod{pod("stuck", 0), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["stuck"], w.takes["dns"] = time.Hour, time.Second
+		w.begin()
+		time.Sleep(time.Minute)
+	})
+	if !strings.HasSuffix(got, "21s dns ended\n21s done\n3600s stuck ended") {
+		t.Errorf("it went\n%s", got)
+	}
+}
+
 func TestAPodsyncThatWasJustStartedIsNotBelievedThatThereAreNoPods(t *testing.T) {
 	got := running(t, nil, func(w *world) {
 		w.takes["web"] = time.Second

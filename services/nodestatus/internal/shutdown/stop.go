@@ -78,19 +78,21 @@ func (v *view) await(ctx context.Context, deadline time.Time) bool {
 // stopper asks for the ends of pods. One goroutine uses it.
 type stopper struct {
 	pods Pods
-	// asked is the life of podsync in which a pod's stop was taken, never: those that
-	// podsync does not stop.
-	asked map[string]uint64
-	never map[string]bool
+	// tried is the life of podsync in which a pod's stop was asked for last, asked that in
+	// which it was taken, never that in which podsync said that it does not stop it.
+	tried, asked, never map[string]uint64
+	// late are pods that were stopped after the time of their group.
+	late map[string]bool
 }
 
 func newStopper(pods Pods) *stopper {
-	return &stopper{pods: pods, asked: map[string]uint64{}, never: map[string]bool{}}
+	return &stopper{pods: pods, tried: map[string]uint64{}, asked: map[string]uint64{}, never: map[string]uint64{}, late: map[string]bool{}}
 }
 
-// end ends the pods of a group, also those that are seen only later, and waits until
+// end ends the pods of group i, also those that are seen only later, and waits until
 // they have ended or the time is over.
-func (s *stopper) end(ctx context.Context, seen *view, of func(Pod) bool, g Group, until time.Time) {
+func (s *stopper) end(ctx context.Context, seen *view, groups []Group, i int, until time.Time) {
+	g, of := groups[i], func(p Pod) bool { return groupOf(groups, p.Priority) == i }
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	// A podsync that does not answer takes no other group's time.
@@ -99,7 +101,7 @@ func (s *stopper) end(ctx context.Context, seen *view, of func(Pod) bool, g Grou
 	said := false
 	for {
 		now := seen.get()
-		running := s.running(now.pods, of)
+		running := s.running(now, of)
 		if len(running) == 0 && now.whole {
 			return
 		}
@@ -111,7 +113,8 @@ func (s *stopper) end(ctx context.Context, seen *view, of func(Pod) bool, g Grou
 		if !s.ask(asking, running, now.life, g.Period) {
 			retry = time.After(again)
 		}
-		if len(s.running(now.pods, of)) == 0 && now.whole {
+		s.endAgain(asking, now, func(p Pod) bool { return groupOf(groups, p.Priority) < i }, g.Period)
+		if len(s.running(now, of)) == 0 && now.whole {
 			return // podsync stops none of them.
 		}
 		select {
@@ -126,9 +129,26 @@ func (s *stopper) end(ctx context.Context, seen *view, of func(Pod) bool, g Grou
 	}
 }
 
-func (s *stopper) running(pods []Pod, of func(Pod) bool) (out []Pod) {
+// endAgain ends pods of groups that had their time and that a podsync which was started
+// since has not been asked for: one that forgot a static pod's stop has started it again.
+// It is asked once, for it is others' time.
+func (s *stopper) endAgain(ctx context.Context, now sight, of func(Pod) bool, grace time.Duration) {
+	pods := s.running(now, func(p Pod) bool { return s.tried[p.UID] != now.life && of(p) })
 	for _, p := range pods {
-		if !p.Ended && !s.never[p.UID] && of(p) {
+		s.late[p.UID] = true
+	}
+	s.ask(ctx, pods, now.life, grace)
+}
+
+// lateRunning are how many of the pods that were stopped after the time of their group
+// have not ended.
+func (s *stopper) lateRunning(now sight) int {
+	return len(s.running(now, func(p Pod) bool { return s.late[p.UID] }))
+}
+
+func (s *stopper) running(now sight, of func(Pod) bool) (out []Pod) {
+	for _, p := range now.pods {
+		if !p.Ended && s.never[p.UID] != now.life && of(p) {
 			out = append(out, p)
 		}
 	}
@@ -143,6 +163,7 @@ func (s *stopper) ask(ctx context.Context, pods []Pod, life uint64, grace time.D
 	slots := make(chan struct{}, atOnce)
 	all := true
 	for _, p := range s.unasked(pods, life) {
+		s.tried[p.UID] = life
 		slots <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-slots }()
@@ -153,7 +174,7 @@ func (s *stopper) ask(ctx context.Context, pods []Pod, life uint64, grace time.D
 			case err == nil && stops:
 				s.asked[p.UID] = life
 			case err == nil:
-				s.never[p.UID] = true
+				s.never[p.UID] = life
 			default:
 				all = false
 				klog.FromContext(ctx).Info("A pod's stop was not taken, it is asked for again", "pod", klog.KRef(p.Namespace, p.Name), "err", err, "after", again)

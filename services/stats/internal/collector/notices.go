@@ -40,38 +40,31 @@ func (c *Collector) Notices(log klog.Logger) *notice.Notices {
 	return n
 }
 
-// Arm has n told when memory crosses one of the marks; all: it will be. Only version 1 of
-// cgroups can, for who may write there.
-func (c *Collector) Arm(n *notice.Notices, marks []signal.Mark) (all bool) {
+// Arm has n told when memory crosses one of the marks, by the newest signals; all: it
+// will be. Only version 1 of cgroups can, for who may write there.
+func (c *Collector) Arm(n *notice.Notices, marks []signal.Mark, now []signal.Signal) (all bool) {
 	if n == nil || c.deps.Cgroups.Unified() {
 		return false
 	}
 	var levels []notice.Level
 	for _, m := range marks {
-		name, limit := "", uint64(0)
+		name := ""
 		switch {
 		case m.OfNode():
-			info, err := c.deps.Machine.Info()
-			if err != nil {
-				return false
-			}
-			name, limit = "/", info.MemoryCapacity
+			name = "/"
 		case m.OfPods():
 			name = c.podsCgroup()
 		default:
 			continue
 		}
 		dir := c.deps.Cgroups.Dir("memory", name)
-		memory, err := c.deps.Meter.Memory(name)
-		if limit == 0 {
-			limit = memory.Limit
-		}
-		mark := m.Level(limit)
-		if err != nil || dir == "" || limit <= mark {
+		s, measured := m.Of(now)
+		mark := m.Level(s.Capacity)
+		if !measured || dir == "" || s.Capacity <= mark {
 			return false
 		}
 		// What can be given back at once is not counted against the mark.
-		levels = append(levels, notice.Level{Dir: dir, Bytes: limit - mark + memory.Usage - min(memory.WorkingSet, memory.Usage)})
+		levels = append(levels, notice.Level{Dir: dir, Bytes: s.Capacity - mark + s.Idle})
 	}
 	return n.Arm(levels) == nil
 }

@@ -130,9 +130,9 @@ func (c *Collector) memory() (signal.Facts, error) {
 	if err != nil {
 		return facts, fmt.Errorf("measure the node's memory: %w", err)
 	}
-	facts.Node = &signal.Memory{Limit: info.MemoryCapacity, WorkingSet: node.WorkingSet, Time: node.Time}
+	facts.Node = &signal.Memory{Limit: info.MemoryCapacity, WorkingSet: node.WorkingSet, Idle: node.Usage - min(node.WorkingSet, node.Usage), Time: node.Time}
 	if pods, err := c.deps.Meter.Memory(c.podsCgroup()); err == nil && pods.Limit > 0 {
-		facts.Pods = &signal.Memory{Limit: pods.Limit, WorkingSet: pods.WorkingSet, Time: pods.Time}
+		facts.Pods = &signal.Memory{Limit: pods.Limit, WorkingSet: pods.WorkingSet, Idle: pods.Usage - min(pods.WorkingSet, pods.Usage), Time: pods.Time}
 	}
 	return facts, nil
 }

@@ -1,7 +1,7 @@
 // Package kernellog reads the kernel's log for the processes that the kernel has
 // killed for lack of memory.
 //
-// It owns the newest of those kills, a bounded number. It must never write to the log,
+// It owns the newest of those kills, a bounded number of each kind. It must never write to the log,
 // and never judge what a kill means.
 package kernellog
 
@@ -23,7 +23,9 @@ import (
 const (
 	// Path is where the kernel's log is read.
 	Path = "/dev/kmsg"
-	// kept is how many kills are remembered.
+	// kept is how many kills are remembered of those for which the machine had no memory,
+	// and how many of those for which a cgroup had none: a container that is killed again
+	// and again hides nothing of the machine.
 	kept = 64
 	// longestRecord is what the kernel never exceeds.
 	longestRecord = 8192
@@ -130,8 +132,15 @@ func (l *Log) follow(ctx context.Context, file io.Reader) error {
 func (l *Log) keep(kill Kill) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.kills) == kept {
-		l.kills = slices.Delete(l.kills, 0, 1)
+	oldest, alike := 0, 0
+	for i, k := range slices.Backward(l.kills) {
+		if k.System == kill.System {
+			oldest = i
+			alike++
+		}
+	}
+	if alike == kept {
+		l.kills = slices.Delete(l.kills, oldest, oldest+1)
 	}
 	l.kills = append(l.kills, kill)
 	close(l.changed)

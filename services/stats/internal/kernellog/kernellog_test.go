@@ -96,6 +96,19 @@ func TestOnlyTheNewestKillsAreKept(t *testing.T) {
 	})
 }
 
+func TestKillsOfContainersPushNoneOfTheMachineOut(t *testing.T) {
+	file := &log{records: []string{kill(1)}}
+	for i := range 2 * kept {
+		file.records = append(file.records, fmt.Sprintf("3,%d,5000000,-;Memory cgroup out of memory: Killed process 43 (child) total-vm:9kB\n", i+2))
+	}
+	reading(t, file, nil, func(l *Log, _ *string) {
+		got, _ := l.After(0)
+		if len(got) != kept+1 || !got[0].System || got[1].Sequence != kept+2 || got[kept].Sequence != 2*kept+1 {
+			t.Errorf("%d kills: %+v", len(got), got)
+		}
+	})
+}
+
 func TestALogThatCannotBeReadIsToldAndNothingEnds(t *testing.T) {
 	reading(t, &log{}, errors.New("no right"), func(_ *Log, problem *string) {
 		if !strings.Contains(*problem, "no right") {

@@ -33,12 +33,13 @@ type killReader struct {
 
 // newKillReader knows what kernels from 5.1 on write. The line that a process was
 // killed is always written, the one before it with the cgroups at most ten times in
-// five seconds. Both begin their record, so that no process's name can pass for one.
+// five seconds. Both begin their record, so that no process's name can pass for one; and
+// a cgroup ends where its next field begins first, for what follows may be of the name.
 // Source: the kernel's mm/oom_kill.c.
 func newKillReader() *killReader {
 	return &killReader{
 		killed:  regexp.MustCompile(`^(Memory cgroup out of memory|Out of memory(?: \([a-z_]+\))?): Killed process (\d+) \((.*)\) total-vm:`),
-		context: regexp.MustCompile(`^oom-kill:constraint=[A-Z_]+,nodemask=.*?(?:,oom_memcg=(.*))?(?:,global_oom)?,task_memcg=(.*),task=.*,pid=(\d+),uid=\d+$`),
+		context: regexp.MustCompile(`^oom-kill:constraint=[A-Z_]+,nodemask=.*?(?:,oom_memcg=(.*?))?(?:,global_oom)?,task_memcg=(.*?),task=.*,pid=(\d+),uid=\d+$`),
 	}
 }
 

@@ -35,6 +35,13 @@ func TestAKillIsReadWithItsCgroup(t *testing.T) {
 			},
 			Kill{Process: "eater", PID: 42},
 		},
+		"of a process that calls itself a cgroup's end": {
+			[]string{
+				"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/kubepods/pod1,task_memcg=/kubepods/pod1/c,task=x,task=/other,pid=42,uid=0",
+				"Memory cgroup out of memory: Killed process 42 (x,task=/other) total-vm:9kB",
+			},
+			Kill{Process: "x,task=/other", PID: 42, Cgroup: "/kubepods/pod1/c", Limit: "/kubepods/pod1"},
+		},
 		"of a process that calls itself a kill": {
 			[]string{"Memory cgroup out of memory: Killed process 42 (d process 1 (x)) total-vm:9kB"},
 			Kill{Process: "d process 1 (x)", PID: 42},

@@ -1,11 +1,14 @@
 package process
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +29,10 @@ type Unlinked struct {
 	Bytes uint64
 	// Path is what it was called, as the process saw it.
 	Path string
-	// Root is whether it lies on the filesystem of the process's root directory.
+	// Root is whether it lies on the filesystem of the process's root directory, and that
+	// is of directories laid over each other: what such a one weighs is found by its
+	// directories, which do not show the file. btrfs and a device weigh it with all else. Who
+	// can only read it may have one of the image's, which takes no room of its own.
 	Root bool
 }
 
@@ -47,11 +53,12 @@ func (p Proc) Unlinked(ctx context.Context, pid int, found func(Unlinked)) (all 
 	if err != nil {
 		return true
 	}
+	laid := sync.OnceValue(func() bool { return overlaid(filepath.Join(dir, "mountinfo")) })
 	for ctx.Err() == nil {
 		names, err := f.Readdirnames(namesAtOnce)
 		for _, name := range names {
 			if u, is := unlinked(int(f.Fd()), filepath.Join(dir, "fd", name), name); is {
-				u.Root = u.Inode.Device == root
+				u.Root = u.Inode.Device == root && laid() && writable(filepath.Join(dir, "fd", name))
 				found(u)
 			}
 		}
@@ -72,6 +79,35 @@ func unlinked(dir int, path, name string) (Unlinked, bool) {
 		return Unlinked{}, false
 	}
 	return Unlinked{Inode: Inode{deviceOf(st), st.Ino}, Bytes: st.Blocks * 512, Path: strings.TrimSuffix(target, deleted)}, true
+}
+
+// writable says of an entry of a process's open files whether it may write there.
+// Source: https://docs.kernel.org/filesystems/proc.html, fd
+func writable(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().Perm()&0o200 != 0
+}
+
+// longestMounts bounds what is read of a process's mounts.
+const longestMounts = 1 << 20
+
+// overlaid says by a process's mounts whether its root directory is an overlay. No server
+// is asked for it. Source: https://docs.kernel.org/filesystems/proc.html, mountinfo
+func overlaid(mounts string) (is bool) {
+	f, err := os.Open(mounts)
+	if err != nil {
+		return false
+	}
+	defer f.Close() //nolint:errcheck // It was only read.
+	lines := bufio.NewScanner(io.LimitReader(f, longestMounts))
+	for lines.Scan() {
+		mount, kind, found := strings.Cut(lines.Text(), " - ")
+		if fields := strings.Fields(mount); found && len(fields) > 4 && fields[4] == "/" {
+			name, _, _ := strings.Cut(kind, " ")
+			is = name == "overlay" || strings.HasPrefix(name, "fuse")
+		}
+	}
+	return is
 }
 
 // DeviceOf is the filesystem that a directory is on.

@@ -56,7 +56,7 @@ func (s *Server) WatchSignals(r *statsv1.WatchSignalsRequest, stream grpc.Server
 		}
 		err := w.measure(ctx)
 		w.measuredAt = time.Now()
-		w.armed = w.server.Collector.Arm(w.notices, w.marks)
+		w.armed = w.server.Collector.Arm(w.notices, w.marks, w.now.Signals)
 		switch {
 		case err != nil && w.sentAt.IsZero():
 			return fmt.Errorf("%w: measure the eviction signals: %w", rpcerr.ErrUnavailable, err)

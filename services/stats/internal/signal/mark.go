@@ -89,6 +89,9 @@ func (m Mark) OfPods() bool { return m.Signal == podsMemory }
 
 func ofMemory(name string) bool { return name == nodeMemory || name == podsMemory }
 
+// Of is the signal that a mark is about; false: it was not measured.
+func (m Mark) Of(signals []Signal) (Signal, bool) { return find(signals, m.Signal) }
+
 func find(signals []Signal, name string) (Signal, bool) {
 	i := slices.IndexFunc(signals, func(s Signal) bool { return s.Name == name })
 	if i < 0 {

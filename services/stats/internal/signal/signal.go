@@ -18,14 +18,17 @@ type Signal struct {
 	Name string
 	// Available of Capacity is left: bytes, inodes or processes.
 	Available, Capacity uint64
+	// Idle is what of memory is used beside and can be given back at once.
+	Idle uint64
 	// Time is when it was measured.
 	Time time.Time
 }
 
 // Memory is a cgroup's memory.
 type Memory struct {
-	// Limit is what it may use, WorkingSet what it does, in bytes.
-	Limit, WorkingSet uint64
+	// Limit is what it may use, WorkingSet what it does, in bytes; Idle what it uses beside
+	// that can be given back at once.
+	Limit, WorkingSet, Idle uint64
 	// Time is when it was measured.
 	Time time.Time
 }
@@ -82,7 +85,7 @@ func memory(name string, m *Memory) []Signal {
 	if m.Limit > m.WorkingSet {
 		available = m.Limit - m.WorkingSet
 	}
-	return []Signal{{Name: name, Available: available, Capacity: m.Limit, Time: m.Time}}
+	return []Signal{{Name: name, Available: available, Capacity: m.Limit, Idle: m.Idle, Time: m.Time}}
 }
 
 // filesystem gives the two signals of a filesystem; one without a fixed number

@@ -21,15 +21,15 @@ func TestSignalsAreComputedFromWhatIsKnown(t *testing.T) {
 		"nothing": {},
 		"everything": {
 			facts: Facts{
-				Node: &Memory{Limit: 100, WorkingSet: 30, Time: at}, Pods: &Memory{Limit: 80, WorkingSet: 90, Time: at}, Root: root, Image: noInodes, Container: noInodes,
+				Node: &Memory{Limit: 100, WorkingSet: 30, Idle: 7, Time: at}, Pods: &Memory{Limit: 80, WorkingSet: 90, Time: at}, Root: root, Image: noInodes, Container: noInodes,
 				Processes: &process.Numbers{Running: 30, Max: 100}, Time: at,
 			},
 			want: []Signal{
-				{"allocatableMemory.available", 0, 80, at}, {"containerfs.available", 900, 2000, at}, {"imagefs.available", 900, 2000, at},
-				{"memory.available", 70, 100, at}, {"nodefs.available", 400, 1000, at}, {"nodefs.inodesFree", 20, 50, at}, {"pid.available", 70, 100, at},
+				{"allocatableMemory.available", 0, 80, 0, at}, {"containerfs.available", 900, 2000, 0, at}, {"imagefs.available", 900, 2000, 0, at},
+				{"memory.available", 70, 100, 7, at}, {"nodefs.available", 400, 1000, 0, at}, {"nodefs.inodesFree", 20, 50, 0, at}, {"pid.available", 70, 100, 0, at},
 			},
 		},
-		"more processes than allowed": {facts: Facts{Processes: &process.Numbers{Running: 30, Max: 10}, Time: at}, want: []Signal{{"pid.available", 0, 10, at}}},
+		"more processes than allowed": {facts: Facts{Processes: &process.Numbers{Running: 30, Max: 10}, Time: at}, want: []Signal{{"pid.available", 0, 10, 0, at}}},
 	} {
 		if diff := cmp.Diff(test.want, Compute(test.facts)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

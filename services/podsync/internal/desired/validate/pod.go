@@ -18,7 +18,6 @@ package validate
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -113,13 +112,26 @@ func isSubdomain(s string) []string { return validation.IsDNS1123Subdomain(s) }
 
 func isLabel(s string) []string { return validation.IsDNS1123Label(s) }
 
-var plainUID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+// longestUID is in bytes.
+const longestUID = 128
+
+// isPlainUID says whether a UID can name directories and cgroups.
+func isPlainUID(uid string) bool {
+	for i := range len(uid) {
+		switch c := uid[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case i == 0 || c != '.' && c != '_' && c != '-':
+			return false
+		}
+	}
+	return uid != "" && len(uid) <= longestUID
+}
 
 func (c *checker) metadata() {
 	at := field.NewPath("metadata")
 	c.all(apivalidation.ValidateObjectMeta(&c.pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, at))
 	// Directories and cgroups have its name.
-	if uid := string(c.pod.UID); !plainUID.MatchString(uid) {
+	if uid := string(c.pod.UID); !isPlainUID(uid) {
 		c.invalid(at.Child("uid"), uid, "must be 1 to 128 letters, digits, dashes, dots and underscores, the first of them a letter or a digit; leave it out to have one made")
 	}
 	for key, value := range c.pod.Annotations {

@@ -8,11 +8,13 @@
 package apart
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -68,6 +70,12 @@ func New(cfg Config) *Processes {
 // may not answer. The error is ErrSilent when it was not over by then: the process is
 // killed, and does nothing more, though what it has asked the kernel for may still be done.
 func (p *Processes) Do(ctx context.Context, whose, call string, args ...string) (string, error) {
+	return p.Follow(ctx, whose, func(string) {}, call, args...)
+}
+
+// Follow is Do of a call that says by Tell how far it is; told hears it, from another
+// goroutine, and may still when Follow has returned.
+func (p *Processes) Follow(ctx context.Context, whose string, told func(string), call string, args ...string) (string, error) {
 	if err := p.take(ctx, whose); err != nil {
 		return "", fmt.Errorf("%s: %w", call, err)
 	}
@@ -86,11 +94,13 @@ func (p *Processes) Do(ctx context.Context, whose, call string, args ...string) 
 	go func() {
 		// What it says ends with the process: so that is waited for without a thread, which
 		// Wait would take for as long as it is in the kernel.
-		raw, readErr := io.ReadAll(io.LimitReader(out, mostOfAnswer))
+		r := listen(out, told)
 		_, _ = io.Copy(io.Discard, out)
-		ended := cmd.Wait()
+		if ended := cmd.Wait(); r.broken != nil {
+			r.broken = errors.Join(ended, r.broken)
+		}
 		p.giveBack(whose)
-		said <- read(raw, errors.Join(readErr, ended))
+		said <- r
 	}()
 	return wait(ctx, call, said)
 }
@@ -121,19 +131,34 @@ func wait(ctx context.Context, call string, said <-chan result) (string, error) 
 	return r.Answer, nil
 }
 
-// result is what a process says on its standard output.
+// result is what a process says on its standard output, in one line.
 type result struct {
+	// Told is how far it is; the last line has what came of it instead.
+	Told   string `json:"told,omitempty"`
 	Answer string `json:"answer,omitempty"`
 	Error  string `json:"error,omitempty"`
 
 	broken error // it said nothing
 }
 
-func read(raw []byte, ended error) (r result) {
-	if err := json.Unmarshal(raw, &r); err != nil {
-		r.broken = errors.Join(ended, err)
+// listen hears what a process says to its end.
+func listen(out io.Reader, told func(string)) result {
+	last := result{broken: io.ErrUnexpectedEOF}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, mostOfAnswer)
+	for lines.Scan() {
+		var r result
+		r.broken = json.Unmarshal(lines.Bytes(), &r)
+		if r.broken == nil && r.Told != "" {
+			told(r.Told)
+			continue
+		}
+		last = r
 	}
-	return r
+	if err := lines.Err(); err != nil {
+		last.broken = err
+	}
+	return last
 }
 
 // take waits for a place.
@@ -168,6 +193,9 @@ func (p *Processes) giveBack(whose string) {
 	close(p.freed)
 	p.freed = make(chan struct{})
 }
+
+// Tell says how far a call is, from within it.
+func Tell(how string) { _ = json.NewEncoder(os.Stdout).Encode(result{Told: how}) }
 
 // Call is what a process does of its own.
 type Call func(args []string) (answer string, err error)

@@ -29,6 +29,12 @@ func calls() map[string]Call {
 		"echo":  func(args []string) (string, error) { return strings.Join(args, "|"), nil },
 		"fails": func([]string) (string, error) { return "", errors.New("device or resource busy") },
 		"dies":  func([]string) (string, error) { os.Exit(3); return "", nil },
+		"counts": func([]string) (string, error) {
+			for i := range 3 {
+				Tell(strconv.Itoa(i))
+			}
+			return "3", nil
+		},
 		"environment": func([]string) (string, error) {
 			return strings.Join(os.Environ(), " "), nil
 		},
@@ -63,6 +69,15 @@ func TestACallIsDoneByAProcessOfItsOwnWhichSaysWhatCameOfIt(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	if got, err := p.Do(t.Context(), "s", "environment"); strings.Contains(got, "SECRET") || err != nil {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestACallIsHeardOnItsWay(t *testing.T) {
+	p := New(Config{Most: 1, MostOfOne: 1})
+	var told []string
+	got, err := p.Follow(t.Context(), "s", func(how string) { told = append(told, how) }, "counts")
+	if got != "3" || err != nil || strings.Join(told, " ") != "0 1 2" {
+		t.Errorf("%q, %v, told %q", got, err, told)
 	}
 }
 

@@ -105,7 +105,7 @@ func (e *Executor) killFailed(ctx context.Context, t Task, word string, err erro
 // last is the place in the order of what nobody waits for, the removal of what
 // has ended: behind all pods that are there now. Later ones come after it, so
 // that it comes in the end.
-func last() limiter.Order { return limiter.Order{Created: time.Now()} }
+func last() limiter.Order { return limiter.Order{Idle: true, Created: time.Now()} }
 
 func (e *Executor) removeContainer(ctx context.Context, t Task) error {
 	release, err := e.deps.Stops.Acquire(ctx, last())

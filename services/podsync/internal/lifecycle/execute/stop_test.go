@@ -40,7 +40,8 @@ func TestWhatHasEndedIsRemovedAfterAllPodsThatAreThere(t *testing.T) {
 		task.Order = limiter.Order{Critical: true, Created: began.Add(-time.Hour)}
 		_, _ = e.Do(t.Context(), t.Context(), task)
 	}
-	if len(p.asked) != 3 || p.asked[0].Critical || p.asked[0].Created.Before(began) || p.asked[1].Created.Before(began) || !p.asked[2].Critical {
+	if len(p.asked) != 3 || p.asked[0].Critical || p.asked[0].Created.Before(began) || p.asked[1].Created.Before(began) || !p.asked[2].Critical ||
+		!p.asked[0].Idle || !p.asked[1].Idle || p.asked[2].Idle {
 		t.Errorf("places were asked for with %+v", p.asked)
 	}
 }

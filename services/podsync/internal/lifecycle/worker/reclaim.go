@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // ErrNotAllKnown: not all pods of the node are known yet.
 var ErrNotAllKnown = errors.New("not all pods of the node are known yet")
+
+// removal is how long a reclaim waits for pods. What ends pods for a disk waits for it,
+// and a runtime that hangs may do so for minutes.
+const removal = 30 * time.Second
 
 // Reclaimed is what was removed for its room.
 type Reclaimed struct {
@@ -32,8 +37,8 @@ func answer(calls []reclaim, with Reclaimed) {
 
 // Reclaim removes what has ended and that nobody needs: old instances of containers, and
 // of pods that have ended, as the apiserver knows, all containers and sandboxes. Who is
-// to start again keeps its last end. It returns when that is done; what fails is not
-// tried again.
+// to start again keeps its last end. It returns when that is done, or after removal, and
+// then what was begun goes on; what fails is not tried again.
 // Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#reclaim-node-resources
 func (r *Registry) Reclaim(ctx context.Context) (Reclaimed, error) {
 	r.mu.Lock()
@@ -50,8 +55,14 @@ func (r *Registry) Reclaim(ctx context.Context) (Reclaimed, error) {
 	}
 	r.mu.Unlock()
 	var all Reclaimed
-	for range asked {
+	late := time.NewTimer(removal)
+	defer late.Stop()
+	for left := asked; left > 0; left-- {
 		select {
+		case <-late.C:
+			all.Failed = append(all.Failed, fmt.Sprintf("what has ended is not removed within %s of so many pods: %d; look whether the runtime hangs", removal, left))
+			slices.Sort(all.Failed)
+			return all, nil
 		case one := <-call:
 			all.Removed += one.Removed
 			all.Failed = append(all.Failed, one.Failed...)

@@ -77,6 +77,33 @@ func TestReclaimRemovesWhatHasEndedAndCountsIt(t *testing.T) {
 	})
 }
 
+func TestReclaimDoesNotWaitForARuntimeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := ""
+		r := newRig(t, fakecri.Config{
+			Images: []string{"job:1"}, Scripts: map[string]fakecri.Script{"job:1": fakecri.Exits(time.Second, 1)},
+			Faults: func(_ context.Context, _ string, req any) fakecri.Fault {
+				q, ok := req.(*runtimeapi.RemoveContainerRequest)
+				return fakecri.Fault{Hang: ok && q.GetContainerId() == stuck}
+			},
+		})
+		r.reg.Ready("api")
+		hung := r.ended("hung")
+		r.ended("job")
+		time.Sleep(10 * time.Second)
+		for _, c := range r.rt.Snapshot().Containers {
+			if c.PodUID() == string(hung.UID) {
+				stuck = c.ID
+			}
+		}
+		start := time.Now()
+		freed, err := r.reg.Reclaim(t.Context())
+		if took := time.Since(start); err != nil || took != removal || freed.Removed != 2 || len(freed.Failed) != 1 || !strings.Contains(freed.Failed[0], "pods: 1") {
+			t.Errorf("after %s %+v, %v", took, freed, err)
+		}
+	})
+}
+
 func TestReclaimEndsWithItsContextAndWithPodsync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{

@@ -134,8 +134,13 @@ func alwaysReadOnly(v *v1.Volume) bool {
 	if csi := v.CSI; csi != nil && csi.ReadOnly != nil {
 		return *csi.ReadOnly
 	}
-	if v.NFS != nil {
+	switch {
+	case v.NFS != nil:
 		return v.NFS.ReadOnly
+	case v.ISCSI != nil:
+		return v.ISCSI.ReadOnly
+	case v.FC != nil:
+		return v.FC.ReadOnly
 	}
 	return v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil
 }

@@ -20,6 +20,9 @@ type Order struct {
 	Critical bool
 	// Namespace is whose the work is; empty is nobody's.
 	Namespace string
+	// Idle: nobody waits for it. While work hangs, idle work leaves half of the slots to
+	// other work.
+	Idle bool
 	// Created: older pods come first.
 	Created time.Time
 	// Seq decides between pods of one age: the smaller comes first.
@@ -150,11 +153,14 @@ func (p *Limiter) giveUp(w *waiter) {
 // pods can make them start slowly and often, or hang, and older than others'. Nobody's
 // work waits for nobody: no slot is kept for it.
 func (p *Limiter) sharesLocked(order Order) bool {
+	if order.Namespace == "" && (!order.Idle || p.late == 0) {
+		return true
+	}
 	others := len(p.waits) > 0
 	if p.waits[order.Namespace] > 0 {
 		others = len(p.waits) > 1
 	}
-	return p.late == 0 && !others || order.Namespace == "" || p.of[order.Namespace] < (p.limit+1)/2
+	return p.late == 0 && !others || p.of[order.Namespace] < (p.limit+1)/2
 }
 
 // removeLocked takes a waiter out.

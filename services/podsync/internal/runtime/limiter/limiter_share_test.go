@@ -84,3 +84,45 @@ func TestNobodysWorkTakesNoSlotFromANamespaceThatHasWork(t *testing.T) {
 		}
 	})
 }
+
+// A runtime may take minutes to remove what a pod has filled with files, and there may be
+// many of these: a pod that is to end does not wait behind them.
+func TestRemovalsThatHangLeaveSlotsToPodsThatEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 4, Initial: 4, Most: 4})
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 40 {
+			go func() {
+				for ctx.Err() == nil {
+					release, err := p.Acquire(ctx, Order{Idle: true, Created: time.Now()})
+					if err != nil {
+						return
+					}
+					select {
+					case <-time.After(2 * time.Minute):
+					case <-ctx.Done():
+					}
+					release()
+				}
+			}()
+		}
+		time.Sleep(6 * time.Second)
+		for i := range uint64(20) {
+			patient, impatient := context.WithTimeout(ctx, time.Second)
+			release, err := p.Acquire(patient, Order{Namespace: "ns", Created: time.Now(), Seq: i})
+			impatient()
+			if err != nil {
+				t.Errorf("the %dth pod that is to end has no slot after a second", i)
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+			release()
+			time.Sleep(10 * time.Second)
+		}
+		cancel()
+		synctest.Wait()
+		if p.taken != 0 || len(p.of) != 0 || len(p.waiting) != 0 {
+			t.Errorf("at the end %d slots are taken, by %v, and %d wait", p.taken, p.of, len(p.waiting))
+		}
+	})
+}

@@ -206,9 +206,11 @@ func TestAKindThatIsNotSupportedIsNamed(t *testing.T) {
 		"local":      {v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{}}, ""},
 		"csi":        {v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{}}, ""},
 		"nfs":        {v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}, ""},
-		"iscsi":      {v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{}}, "PersistentVolume pv is of the kind iscsi, which this node does not support yet; use csi, nfs, hostPath or local"},
+		"iscsi":      {v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{}}, ""},
+		"fc":         {v1.PersistentVolumeSource{FC: &v1.FCVolumeSource{}}, ""},
+		"cephfs":     {v1.PersistentVolumeSource{CephFS: &v1.CephFSPersistentVolumeSource{}}, "PersistentVolume pv is of the kind cephfs, which this node does not support; use csi, nfs, iscsi, fc, hostPath or local"},
 		"flexVolume": {v1.PersistentVolumeSource{FlexVolume: &v1.FlexPersistentVolumeSource{}}, "PersistentVolume pv is of the kind flexVolume, which this node does not run; use a CSI driver"},
-		"unknown":    {v1.PersistentVolumeSource{}, "PersistentVolume pv is of the kind unknown, which this node does not support yet; use csi, nfs, hostPath or local"},
+		"unknown":    {v1.PersistentVolumeSource{}, "PersistentVolume pv is of the kind unknown, which this node does not support; use csi, nfs, iscsi, fc, hostPath or local"},
 	} {
 		pv := volume()
 		pv.Spec.PersistentVolumeSource = c.source

@@ -14,6 +14,8 @@ const (
 	Local    = "local"
 	CSI      = "csi"
 	NFS      = "nfs"
+	ISCSI    = "iscsi"
+	FC       = "fc"
 )
 
 // Kind is the field of a volume's source that is set, as in its spec: hostPath, csi …
@@ -33,16 +35,19 @@ func IsDevice(pv *v1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
+// IsDisk says whether a volume is a disk of an iSCSI target or of a Fibre Channel fabric.
+func IsDisk(pv *v1.PersistentVolume) bool { return pv.Spec.ISCSI != nil || pv.Spec.FC != nil }
+
 // CheckKind refuses volumes of kinds that this node cannot set up.
 func CheckKind(pv *v1.PersistentVolume) error {
 	switch kind := Kind(pv); kind {
-	case HostPath, Local, CSI, NFS:
+	case HostPath, Local, CSI, NFS, ISCSI, FC:
 	case "flexVolume":
 		return fmt.Errorf("PersistentVolume %s is of the kind flexVolume, which this node does not run; use a CSI driver", pv.Name)
 	default:
-		return fmt.Errorf("PersistentVolume %s is of the kind %s, which this node does not support yet; use csi, nfs, hostPath or local", pv.Name, kind)
+		return fmt.Errorf("PersistentVolume %s is of the kind %s, which this node does not support; use csi, nfs, iscsi, fc, hostPath or local", pv.Name, kind)
 	}
-	if IsDevice(pv) && pv.Spec.CSI == nil && pv.Spec.Local == nil {
+	if IsDevice(pv) && !IsDisk(pv) && pv.Spec.CSI == nil && pv.Spec.Local == nil {
 		return fmt.Errorf("PersistentVolume %s has volumeMode Block, which volumes of the kind %s do not have", pv.Name, Kind(pv))
 	}
 	return nil

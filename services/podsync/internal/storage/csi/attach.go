@@ -101,7 +101,11 @@ func (c *Volumes) notAttached(name v1.UniqueVolumeName) error {
 	case !told || !inNode(node, name):
 		return fmt.Errorf("volume %s has not been added to the list of VolumesInUse in the node's volume status", name)
 	case !isAttached(node, name):
-		return fmt.Errorf("volume %s is not attached according to node status; the attach-detach controller and the driver's external-attacher attach it", name)
+		who := "the attach-detach controller and the driver's external-attacher attach it"
+		if isDisk(name) {
+			who = "the attach-detach controller says when it may be used here"
+		}
+		return fmt.Errorf("volume %s is not attached according to node status; %s", name, who)
 	}
 	return nil
 }

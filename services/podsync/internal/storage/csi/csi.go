@@ -66,6 +66,8 @@ type Config struct {
 	Epoch uint64
 	// NoController: nobody attaches volumes to the node.
 	NoController bool
+	// Standalone: there is no cluster that could.
+	Standalone bool
 	// SELinuxMount is the gate: volumes of claims are mounted with SELinux labels whatever
 	// their access modes.
 	SELinuxMount bool
@@ -82,6 +84,9 @@ type Deps struct {
 	Tokens  Tokens
 	Node    Node
 	Mounter mount.Mounter
+	// Apart does ownership.Calls; nil where nobody is asked about a volume who may not
+	// answer.
+	Apart ownership.Apart
 	// SELinux is the node's policy; nil is none.
 	SELinux selinux.Policy
 	// Pods may be nil.
@@ -92,6 +97,8 @@ type Deps struct {
 	Cluster Cluster
 	// Metrics may be nil.
 	Metrics *metrics.Metrics
+	// Disks may be nil.
+	Disks Disks
 	// Dial returns a connection with the driver at a socket; nil connects with gRPC.
 	Dial func(socket string) (Conn, error)
 }

@@ -114,7 +114,7 @@ func (c *Volumes) namedByNode(dir string) (id volumeID, is bool, err error) {
 	return volumeID{}, false, err
 }
 
-// ofNode are the volumes of CSI drivers that the Node says are in use, or attached. It
+// ofNode are the volumes of CSI drivers, and Disks, that the Node says are in use, or attached. It
 // fails as long as the Node is not known.
 func (c *Volumes) ofNode() (ids []volumeID, err error) {
 	node := c.deps.Node.Object()
@@ -128,11 +128,14 @@ func (c *Volumes) ofNode() (ids []volumeID, err error) {
 	return ofDrivers(all), nil
 }
 
-// ofDrivers are those volumes of a Node that are of CSI drivers.
+// ofDrivers are those volumes of a Node that are of CSI drivers, or Disks.
 func ofDrivers(all []v1.UniqueVolumeName) (ids []volumeID) {
 	for _, name := range all {
 		text, ours := strings.CutPrefix(string(name), uniquePrefix)
 		driver, handle, is := strings.Cut(text, "^")
+		if isDisk(name) {
+			driver, handle, ours, is = "", string(name), true, true
+		}
 		if id := (volumeID{driver, handle}); ours && is && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
@@ -200,6 +203,11 @@ func (c *Volumes) lookAtDisk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	disks, err := c.disksLeft()
+	if err != nil {
+		return err
+	}
+	staged = append(staged, disks...)
 	if unknown != nil { // whatever it is, it stays as it was until that is known
 		more, err := c.ofNode()
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
@@ -31,8 +32,9 @@ func (w *wanted) givesAway(object *storagev1.CSIDriver) bool {
 }
 
 // giveAway gives the files to the pod's group. What does not let itself be given stays
-// as it is, as with the kubelet: not every file system knows groups.
-func (w *wanted) giveAway(ctx context.Context, events ownership.Events, target string) error {
+// as it is, as with the kubelet: not every file system knows groups. Whoever answers for
+// the files may not: that is waited for apart.
+func (c *Volumes) giveAway(ctx context.Context, w *wanted, target string) error {
 	change := ownership.Change{Group: ownership.Of(w.pod)}
 	if security := w.pod.Spec.SecurityContext; security != nil && security.FSGroupChangePolicy != nil {
 		change.OnMismatch = *security.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch
@@ -44,11 +46,17 @@ func (w *wanted) giveAway(ctx context.Context, events ownership.Events, target s
 			first = err
 		}
 	}
-	if events != nil {
+	if c.deps.Events != nil {
 		change.Given = &atomic.Int64{}
-		defer ownership.TellSlow(events, w.pod, target, change.Given.Load)()
+		defer ownership.TellSlow(c.deps.Events, w.pod, target, change.Given.Load)()
 	}
-	err := change.Apply(ctx, target)
+	give := change.Apply
+	if c.deps.Apart != nil {
+		give = func(ctx context.Context, target string) error {
+			return change.ApplyApart(ctx, c.deps.Apart, mount.Filesystem(target), target)
+		}
+	}
+	err := give(ctx, target)
 	if failed > 0 {
 		w.log(ctx).Info("Some files of a volume cannot be given to the pod's group", "failures", failed, "err", first)
 	}

@@ -16,6 +16,9 @@ const uniquePrefix = "kubernetes.io/csi/"
 
 // uniqueName is what Kubernetes calls a volume on a node.
 func uniqueName(id volumeID) v1.UniqueVolumeName {
+	if id.driver == "" { // see Disks
+		return v1.UniqueVolumeName(id.handle)
+	}
 	return v1.UniqueVolumeName(uniquePrefix + id.driver + "^" + id.handle)
 }
 

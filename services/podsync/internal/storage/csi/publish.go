@@ -111,7 +111,7 @@ func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool)
 		return nil, err
 	}
 	if p.group == nil && w.givesAway(object) {
-		if err := w.giveAway(ctx, c.deps.Events, p.target); err != nil {
+		if err := c.giveAway(ctx, w, p.target); err != nil {
 			return nil, fmt.Errorf("applyFSGroup failed for vol %s: %w", w.data.VolumeHandle, err)
 		}
 	}

@@ -91,7 +91,8 @@ func (c *Volumes) settled(id volumeID, err error, again <-chan struct{}) bool {
 	return true
 }
 
-// settle unstages a volume that no pod has or wants, and tells that it may be detached.
+// settle unstages a volume that no pod has or wants, or takes a disk away, and tells that
+// it may be detached.
 func (c *Volumes) settle(ctx context.Context, id volumeID) error {
 	st, leave, err := c.enter(ctx, id)
 	if err != nil {
@@ -100,6 +101,9 @@ func (c *Volumes) settle(ctx context.Context, id volumeID) error {
 	defer leave()
 	if c.inUse.isWanted(id) {
 		return nil // whoever wants it ends with Forget
+	}
+	if id.driver == "" {
+		return c.settleDisk(ctx, id)
 	}
 	published, err := c.onDisk()
 	if err != nil || published[id] {

@@ -119,6 +119,18 @@ func (f *Fake) Served(dir string) (map[string]bool, error) {
 	return found, nil
 }
 
+// AskedAt is the mount of a server that a path lies on.
+func (f *Fake) AskedAt(path string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for at := range f.served {
+		if path == at || strings.HasPrefix(path, at+"/") {
+			return at, nil
+		}
+	}
+	return "", nil
+}
+
 // Fullness is that of 10 bytes of which 4 are used, wherever something is mounted; Fail is
 // asked as "fullness".
 func (f *Fake) Fullness(_ context.Context, path string) (Fullness, error) {

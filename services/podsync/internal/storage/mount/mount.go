@@ -46,6 +46,9 @@ type Mounter interface {
 	// Served are the mounts at and below dir of which somebody is asked: a server, or a
 	// process of the node. Nobody is asked for that.
 	Served(dir string) (map[string]bool, error)
+	// AskedAt is the first of them that a path comes to, with its links, when it is looked
+	// up; empty when it comes to none. Nobody is asked for that.
+	AskedAt(path string) (string, error)
 	// Fullness says how full the filesystem at a path is, whose server may not answer.
 	Fullness(ctx context.Context, path string) (Fullness, error)
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …

@@ -22,7 +22,9 @@ type Apart interface {
 }
 
 // Calls are what a Set has processes of their own do.
-func Calls() map[string]apart.Call { return map[string]apart.Call{callSubPath: subPathCall} }
+func Calls() map[string]apart.Call {
+	return map[string]apart.Call{callSubPath: subPathCall, callHostPath: hostPathCall}
+}
 
 const callSubPath = "subpath"
 

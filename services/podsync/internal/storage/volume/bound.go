@@ -34,6 +34,8 @@ type bound struct {
 
 	// fresh: it was set up by this process.
 	fresh bool
+	// global is where a disk is shown as a device for all pods.
+	global string
 }
 
 // claimsDir holds a pod's bounds, by volume, below its plugins.

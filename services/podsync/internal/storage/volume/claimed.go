@@ -89,6 +89,9 @@ func (s *Set) claimed(ctx context.Context, r Request, ref claims.Reference) (str
 // attach waits until a volume is attached to the node, if it is one that has to be, and
 // says where it lies.
 func (s *Set) attach(ctx context.Context, r *Request) error {
+	if claims.IsDisk(r.PV) {
+		return s.attachDisk(ctx, r)
+	}
 	if claims.Kind(r.PV) != claims.CSI {
 		return nil
 	}
@@ -195,12 +198,17 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 		if made, err = s.deps.CSI.Setup(ctx, r); err == nil {
 			b.Begun, b.Labelled = b.Begun || b.Labelled != made.Labelled, made.Labelled
 		}
+	case claims.IsDisk(pv):
+		end()
+		b.global = s.globalOf(r)
+		_, err = s.makeDisk(ctx, r)
 	case b.Kind == claims.NFS:
 		end()
 		err = s.claimedNFS(ctx, pod.UID, ref, pv, b.Path)
 	default:
 		if err = claims.CheckNoOptions(pv); err == nil {
-			err = checkHostPath(pv.Spec.HostPath)
+			end()
+			err = s.hostPath(ctx, pod.UID, v.Name, pv.Spec.HostPath)
 		}
 	}
 	if err == nil && claim != nil {
@@ -238,20 +246,19 @@ func (s *Set) madeBound(pod *v1.Pod, volume string, b bound, known bool) error {
 // boundAs says where a volume of a claim will lie.
 func (s *Set) boundAs(pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume) bound {
 	b := bound{Claim: ref.Name, PV: pv.Name, Kind: claims.Kind(pv), Device: claims.IsDevice(pv), fresh: true}
+	dirs := map[string]string{claims.CSI: pluginCSI, claims.Local: pluginLocal, claims.NFS: pluginNFS, claims.ISCSI: pluginISCSI, claims.FC: pluginFC}
 	if group, has := claims.Group(pv); has {
 		b.Group = &group
 	}
 	switch {
 	case b.Device:
-		b.Path = s.deviceLink(pod.UID, map[string]string{claims.CSI: pluginCSI, claims.Local: pluginLocal}[b.Kind], pv.Name)
+		b.Path = s.deviceLink(pod.UID, dirs[b.Kind], pv.Name)
 	case b.Kind == claims.HostPath:
 		b.Path = pv.Spec.HostPath.Path
 	case b.Kind == claims.CSI:
 		b.Path = filepath.Join(s.volumeDir(pod.UID, pluginCSI, pv.Name), csiMount)
-	case b.Kind == claims.NFS:
-		b.Path = s.volumeDir(pod.UID, pluginNFS, pv.Name)
 	default:
-		b.Path = s.volumeDir(pod.UID, pluginLocal, pv.Name)
+		b.Path = s.volumeDir(pod.UID, dirs[b.Kind], pv.Name)
 	}
 	return b
 }

@@ -68,8 +68,8 @@ func TestWhatIsNotYetBoundIsAwaited(t *testing.T) {
 	}}}}
 	try(`MountVolume.NodeAffinity check failed for volume "v" : no matching NodeSelectorTerms`, "")
 	f.claims.node.Labels[v1.LabelHostname] = "m"
-	pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{}}
-	try(`MountVolume.SetUp failed for volume "v" : PersistentVolume pv is of the kind iscsi, which this node does not support yet; use csi, nfs, hostPath or local`, "")
+	pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{CephFS: &v1.CephFSPersistentVolumeSource{}}
+	try(`MountVolume.SetUp failed for volume "v" : PersistentVolume pv is of the kind cephfs, which this node does not support; use csi, nfs, iscsi, fc, hostPath or local`, "")
 	pv.Name, pv.Spec.PersistentVolumeSource = "../pv", localPV("/")
 	try(`MountVolume.SetUp failed for volume "v" : PersistentVolume "../pv" cannot be a directory's name`, "")
 }

@@ -119,7 +119,7 @@ type Remains struct {
 func (s *Set) own() map[string]Driver {
 	files := contents{s}
 	return map[string]Driver{
-		pluginEmptyDir: emptyDirs{s}, pluginHostPath: hostPaths{}, pluginImage: images{}, pluginLocal: claimed{s}, pluginNFS: nfsVolumes{s},
+		pluginEmptyDir: emptyDirs{s}, pluginHostPath: hostPaths{s}, pluginImage: images{}, pluginLocal: claimed{s}, pluginNFS: nfsVolumes{s},
 		pluginSecret: files, pluginConfigMap: files, pluginDownwardAPI: files, pluginProjected: files,
 	}
 }
@@ -132,7 +132,7 @@ func (s *Set) driver(v *v1.Volume) (Driver, error) {
 	if d := s.drivers[plugin(v)]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected, csi, nfs, or a claim that is bound to a hostPath, local, nfs or csi volume", typeName(v))
+	return nil, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected, csi, nfs, iscsi, fc, or a claim that is bound to a hostPath, local, nfs, iscsi, fc or csi volume", typeName(v))
 }
 
 // request is a volume of a pod for its driver.

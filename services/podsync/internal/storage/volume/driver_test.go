@@ -101,14 +101,14 @@ func TestADriverThatFailsHoldsUpNoOtherVolume(t *testing.T) {
 func TestAVolumeOfAPluginThatIsNotHereIsNamedAndAnEmptyDirectoryRemoved(t *testing.T) {
 	f := newFixture(t)
 	volumes := filepath.Join(f.root, "pods", "uid-1", "volumes")
-	for _, dir := range []string{"kubernetes.io~iscsi/empty", "kubernetes.io~iscsi/full/file", "example.com~flex/empty"} {
+	for _, dir := range []string{"kubernetes.io~rbd/empty", "kubernetes.io~rbd/full/file", "example.com~flex/empty"} {
 		if err := os.MkdirAll(filepath.Join(volumes, dir), 0o750); err != nil {
 			t.Fatal(err)
 		}
 	}
 	err := f.set.Teardown(t.Context(), "uid-1")
-	full := filepath.Join(volumes, "kubernetes.io~iscsi", "full")
-	if err == nil || !strings.Contains(err.Error(), `volume "full" is of plugin kubernetes.io/iscsi, which this node has no driver of; unmount what is at and below `+full) {
+	full := filepath.Join(volumes, "kubernetes.io~rbd", "full")
+	if err == nil || !strings.Contains(err.Error(), `volume "full" is of plugin kubernetes.io/rbd, which this node has no driver of; unmount what is at and below `+full) {
 		t.Fatalf("the error is %v", err)
 	}
 	if err := os.RemoveAll(full); err != nil {

@@ -8,20 +8,59 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // hostPaths are what the host has.
-type hostPaths struct{}
+type hostPaths struct{ set *Set }
 
 // Setup makes or checks the path.
-func (hostPaths) Setup(_ context.Context, r Request) (Made, error) {
+func (d hostPaths) Setup(ctx context.Context, r Request) (Made, error) {
 	h := r.Volume.HostPath
-	if err := checkHostPath(h); err != nil {
+	if err := d.set.hostPath(ctx, r.Pod.UID, r.Volume.Name, h); err != nil {
 		return Made{}, err // nothing of it was set up that could stand
 	}
 	return Made{Path: h.Path}, nil
+}
+
+// hostPath makes or checks a path of the host. One that lies with a server, which may not
+// answer, is looked at by another process, and meanwhile the pod's turn is not taken.
+func (s *Set) hostPath(ctx context.Context, uid types.UID, volume string, h *v1.HostPathVolumeSource) error {
+	if s.deps.Apart == nil || h.Type == nil || *h.Type == v1.HostPathUnset {
+		return checkHostPath(h)
+	}
+	at, err := s.deps.Mounter.AskedAt(h.Path)
+	if err != nil {
+		return err
+	}
+	if at == "" {
+		return checkHostPath(h)
+	}
+	return s.work(ctx, uid, "hostPath "+volume, func(ctx context.Context, _ *chown) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, servedPathWithin, errNoPathServer)
+		defer cancel()
+		_, err := s.deps.Apart.Do(ctx, at, callHostPath, h.Path, string(*h.Type))
+		return err
+	})
+}
+
+const callHostPath = "host-path"
+
+// servedPathWithin is how long a server has to answer for a hostPath.
+const servedPathWithin = time.Minute
+
+// errNoPathServer ends the wait for it.
+var errNoPathServer = errors.New("hostPath type check failed: the path lies on a filesystem whose server does not answer")
+
+func hostPathCall(args []string) (string, error) {
+	if len(args) != 2 {
+		return "", fmt.Errorf("%s takes a path and a type", callHostPath)
+	}
+	kind := v1.HostPathType(args[1])
+	return "", checkHostPath(&v1.HostPathVolumeSource{Path: args[0], Type: &kind})
 }
 
 // Teardown leaves to the host what is the host's.

@@ -100,8 +100,11 @@ func (s *Set) tellOfDevice(pod *v1.Pod, b bound) {
 	}
 	plugins := filepath.Join(s.cfg.RootDir, "plugins", "kubernetes.io")
 	global := filepath.Join(plugins, "local-volume", "volumeDevices", b.PV)
-	if b.Kind == claims.CSI {
+	switch b.Kind {
+	case claims.CSI:
 		global = filepath.Join(plugins, "csi", "volumeDevices", b.PV, "dev")
+	case claims.ISCSI, claims.FC:
+		global = b.global
 	}
 	const text = "MapVolume.MapPodDevice succeeded for volume %q %s %q"
 	s.deps.Events.Pod(pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(text, b.PV, "globalMapPath", global))

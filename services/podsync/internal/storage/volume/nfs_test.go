@@ -208,13 +208,13 @@ func TestAPodAsksOnlySoManyServersThatDoNotAnswerAtOnce(t *testing.T) {
 // it is made.
 func TestAVolumeOfAKindWithoutADriverIsRefusedByItsName(t *testing.T) {
 	for kind, source := range map[string]v1.PersistentVolumeSource{
-		"iscsi": {ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2001-04.example:d"}},
-		"fc":    {FC: &v1.FCVolumeSource{WWIDs: []string{"3600508b400105e210000900000490000"}}},
+		"rbd":    {RBD: &v1.RBDPersistentVolumeSource{}},
+		"cephfs": {CephFS: &v1.CephFSPersistentVolumeSource{}},
 	} {
 		f := newFixture(t)
 		f.bind("c", "pv", source)
 		err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c")))
-		if err == nil || !strings.Contains(err.Error(), "PersistentVolume pv is of the kind "+kind+", which this node does not support yet") {
+		if err == nil || !strings.Contains(err.Error(), "PersistentVolume pv is of the kind "+kind+", which this node does not support") {
 			t.Errorf("%v", err)
 		}
 		if left := f.mounts.Mounts(); len(left) != 0 {

@@ -19,6 +19,8 @@ const (
 	pluginCSI         = "kubernetes.io~csi"
 	pluginLocal       = "kubernetes.io~local-volume"
 	pluginNFS         = "kubernetes.io~nfs"
+	pluginISCSI       = "kubernetes.io~iscsi"
+	pluginFC          = "kubernetes.io~fc"
 	// These two have none on the disk.
 	pluginHostPath = "kubernetes.io~host-path"
 	pluginImage    = "kubernetes.io~image"
@@ -49,6 +51,10 @@ func plugin(v *v1.Volume) string {
 		return pluginCSI
 	case v.NFS != nil:
 		return pluginNFS
+	case v.ISCSI != nil:
+		return pluginISCSI
+	case v.FC != nil:
+		return pluginFC
 	case v.HostPath != nil:
 		return pluginHostPath
 	case v.Image != nil:

@@ -24,7 +24,7 @@ const (
 // mountsOf is how many mounts on the node a pod needs for its volumes.
 func mountsOf(pod *v1.Pod) (n int) {
 	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; inMemory(v) || v.CSI != nil || v.NFS != nil || ofClaim(v) {
+		if v := &pod.Spec.Volumes[i]; inMemory(v) || v.CSI != nil || v.NFS != nil || isDisk(v) || ofClaim(v) {
 			n++
 		}
 	}

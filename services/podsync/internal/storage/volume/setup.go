@@ -138,8 +138,11 @@ func (s *Set) setup(ctx context.Context, r Request) (Made, error) {
 	if err != nil {
 		return Made{}, err
 	}
-	if r.Volume.CSI == nil && r.Volume.NFS == nil {
+	if r.Volume.CSI == nil && r.Volume.NFS == nil && !isDisk(r.Volume) {
 		return d.Setup(ctx, r)
+	}
+	if isDisk(r.Volume) {
+		return s.setupDisk(ctx, r)
 	}
 	// Its driver or server may take long, and its files are given to the pod's group.
 	var before Made // by a previous run

@@ -15,8 +15,6 @@ func TestWhatThisNodeDoesNotMakeIsRefusedWithItsName(t *testing.T) {
 	for want, source := range map[string]v1.VolumeSource{
 		"gitRepo (removed from Kubernetes": {GitRepo: &v1.GitRepoVolumeSource{Repository: "/etc", Directory: "."}},
 		"flexVolume (deprecated":           {FlexVolume: &v1.FlexVolumeSource{}},
-		"iscsi":                            {ISCSI: &v1.ISCSIVolumeSource{}},
-		"fc":                               {FC: &v1.FCVolumeSource{}},
 	} {
 		f := newFixture(t)
 		err := f.set.Setup(t.Context(), podWith(v1.Volume{Name: "v", VolumeSource: source}))

@@ -55,6 +55,10 @@ func shownPlugin(v *v1.Volume, kind string) string {
 		return shownName(pluginLocal)
 	case kind == claims.NFS:
 		return shownName(pluginNFS)
+	case kind == claims.ISCSI:
+		return shownName(pluginISCSI)
+	case kind == claims.FC:
+		return shownName(pluginFC)
 	case plugin(v) != "":
 		return shownName(plugin(v))
 	case ofClaim(v):

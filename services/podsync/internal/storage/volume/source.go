@@ -31,6 +31,10 @@ func sourceOf(v *v1.Volume) string {
 		return "csi " + v.CSI.Driver
 	case v.NFS != nil:
 		return fmt.Sprintf("nfs %s:%s", v.NFS.Server, v.NFS.Path)
+	case v.ISCSI != nil:
+		return fmt.Sprintf("iscsi %s %s lun %d", v.ISCSI.TargetPortal, v.ISCSI.IQN, v.ISCSI.Lun)
+	case v.FC != nil:
+		return fmt.Sprintf("fc %s", append(v.FC.TargetWWNs, v.FC.WWIDs...))
 	case claims.InTree(v):
 		return "in-tree volume of a CSI driver"
 	default:

@@ -147,7 +147,7 @@ func unmountAndRemove(ctx context.Context, m mount.Mounter, dir string) error {
 // many is how many volumes of a plugin are taken down at once: a server that does not
 // answer is waited for once, not once for each.
 func many(plugin string) int {
-	if plugin == pluginNFS {
+	if plugin == pluginNFS || plugin == pluginISCSI || plugin == pluginFC {
 		return atOnce
 	}
 	return 1

@@ -86,6 +86,8 @@ type Deps struct {
 	Events Events
 	// CSI makes the volumes of CSI drivers; nil when there are none.
 	CSI Driver
+	// Disks makes those of iSCSI targets and Fibre Channel fabrics; nil when there are none.
+	Disks Driver
 	// Growth may be nil: volumes stay as large as they are.
 	Growth Growth
 	// Allocatable is the node's; nil or an empty list when not known.
@@ -160,6 +162,9 @@ func New(cfg Config, deps Deps) *Set {
 	s.drivers = s.own()
 	if deps.CSI != nil {
 		s.drivers[pluginCSI] = deps.CSI
+	}
+	if deps.Disks != nil {
+		s.drivers[pluginISCSI], s.drivers[pluginFC] = deps.Disks, deps.Disks
 	}
 	return s
 }
@@ -277,7 +282,7 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
 		path, ok := st.paths[v.Name]
-		if b, is := st.bound[v.Name]; ok && is && b.Kind == claims.Local && !b.Device {
+		if b := st.bound[v.Name]; ok && !b.Device && (b.Kind == claims.Local || b.Kind == claims.ISCSI || v.ISCSI != nil) {
 			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: b.Claim})
 		}
 		if ok && st.driven(v) {

@@ -166,6 +166,26 @@ func TestAResizeThatTheRuntimeRefusesKeepsNoContainerDown(t *testing.T) {
 	}
 }
 
+// In the cgroup of before it could be killed for what it was given.
+func TestWhatStartsWithMoreWaitsForTheLargerCgroup(t *testing.T) {
+	r := newResizer(sized(amounts("cpu", "1", "memory", "100Mi"), v1.NotRequired, "a"))
+	r.ask(sized(amounts("cpu", "1", "memory", "200Mi"), v1.NotRequired, "a"))
+	for r.step(); !r.s.Resize.Unfinished; r.step() { // until it is kept
+	}
+	key := podstate.Key{Kind: podstate.RaiseCgroup}
+	r.s.InFlight[key] = podstate.Action{Key: key, Generation: r.s.Resize.Generation}
+	r.end(r.newest("a"), 1)
+	r.settle(time.Minute)
+	if c := r.newest("a"); c.RestartCount != 0 {
+		t.Errorf("while the cgroup grows it starts: %+v", c)
+	}
+	delete(r.s.InFlight, key)
+	r.settle(time.Minute)
+	if c := r.newest("a"); c.RestartCount != 1 || c.Kernel.Memory != 200<<20 {
+		t.Errorf("then it is %+v", c)
+	}
+}
+
 func TestAContainerThatHadEndedBeforeIsNotStartedByAResize(t *testing.T) {
 	pod := sized(amounts("memory", "100Mi"), v1.RestartContainer, "done", "runs")
 	r := &resizer{world: newWorld(pod)}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
 func TestAStatusTellsWhetherAResizeWasInEffect(t *testing.T) {
@@ -61,5 +62,17 @@ func TestWhatEndsOfAnEarlierResizeIsNotTheEndOfTheNext(t *testing.T) {
 	s.ResizeActed(podstate.Action{Key: podstate.Key{Kind: podstate.FitCgroup}, Generation: 3}, time.Time{})
 	if r.Unfinished || r.Raised {
 		t.Errorf("at the end: %+v", r)
+	}
+}
+
+func TestWhatAContainerHasIsNotKnownAfterAChangeThatFailed(t *testing.T) {
+	s := NewState("u")
+	a := podstate.Action{Key: podstate.Key{Kind: podstate.ResizeContainer, Object: "c1"}, ID: "c1", Kernel: resources.Kernel{Memory: 5}}
+	for failure, want := range map[*Failure]bool{{Reason: "ResizeError"}: true, nil: false} {
+		s.Launch(a)
+		s.Ended(Outcome{Action: a, Failure: failure})
+		if most, unsure := s.Resize.Unsure["c1"]; unsure != want || unsure && most != 5 {
+			t.Errorf("failure %v: unsure %v, %d", failure, unsure, most)
+		}
 	}
 }

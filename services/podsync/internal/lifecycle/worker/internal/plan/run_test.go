@@ -118,6 +118,44 @@ func TestADebugContainerWaitsForNoOtherContainer(t *testing.T) {
 	}
 }
 
+func TestNoContainerWaitsForADebugContainer(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.PullImage && a.Container == "debug" {
+			return &Failure{Reason: "ErrImagePull", Message: "not found"}
+		}
+		return nil
+	}
+	w.s.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "absent"}}}
+	w.settle(time.Minute)
+	w.end(w.newest("a"), 1)
+	if w.settle(time.Minute); w.newest("a").RestartCount != 1 {
+		t.Errorf("it is %+v; done: %q", w.newest("a"), w.log)
+	}
+}
+
+// An agent that is killed between the two calls leaves one behind.
+func TestWhatWasMadeAndNeverStartedStarts(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyNever, "a"))
+	w.settle(time.Minute)
+	w.s.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "img"}}}
+	made := podstate.Container{ID: "made", Name: "debug", SandboxID: w.newest("a").SandboxID, State: podstate.StateCreated}
+	w.s.Observed.Containers = append(w.s.Observed.Containers, made)
+	if w.settle(time.Minute); w.count("start container debug") != 1 {
+		t.Errorf("a debug container: %q", w.log)
+	}
+
+	w = newWorld(testPod(v1.RestartPolicyNever, "a"))
+	for w.s.Observed.Sandboxes == nil {
+		w.step()
+	}
+	w.s.Observed.Sandboxes[0].Ready = false
+	w.s.Observed.Containers = []podstate.Container{{ID: "made", Name: "a", SandboxID: w.s.Observed.Sandboxes[0].ID, State: podstate.StateCreated}}
+	if w.settle(time.Minute); w.count("start container a") != 1 || w.out.Status.Phase != v1.PodRunning {
+		t.Errorf("one whose sandbox has died: %s, %q", w.out.Status.Phase, w.log)
+	}
+}
+
 func TestAPullEndsWhenAnotherImageIsAskedFor(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 	for w.s.Observed.Sandboxes == nil {

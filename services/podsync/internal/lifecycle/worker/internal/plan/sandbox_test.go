@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -133,5 +134,78 @@ func TestASandboxIsNotStoppedWhileAContainerStartsInIt(t *testing.T) {
 	}
 	if w.settle(time.Minute); w.newest("a").State != podstate.StateRunning || w.newest("a").SandboxID == c.SandboxID {
 		t.Errorf("in the end: %+v", w.newest("a"))
+	}
+}
+
+// The pods that make the network are such.
+func TestAPodOnTheHostsNetworkNeedsNoReadyNetwork(t *testing.T) {
+	for _, hosts := range []bool{true, false} {
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		w.s.Pod.Spec.HostNetwork, w.s.Node.NetworkReady = hosts, false
+		w.settle(time.Minute)
+		if runs := w.newest("a") != nil; runs != hosts {
+			t.Errorf("on the host's network %v: it runs %v", hosts, runs)
+		}
+		w.s.Node.NetworkReady = true
+		if w.settle(time.Minute); w.newest("a") == nil {
+			t.Errorf("on the host's network %v: it does not run though the network is ready", hosts)
+		}
+	}
+}
+
+// Source: the kubelet's podSandboxChanged.
+func TestASandboxWithoutAnAddressIsReplaced(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	was := &w.s.Observed.Sandboxes[0]
+	was.IPs = nil
+	w.settle(10 * time.Minute)
+	if c := w.newest("a"); c.State != podstate.StateRunning || c.SandboxID == was.ID || c.RestartCount != 1 {
+		t.Errorf("the container is %+v", c)
+	}
+}
+
+func TestOfTwoSandboxesThatAreReadyOneStays(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	other := w.s.Observed.Sandboxes[0]
+	other.ID = "other"
+	w.s.Observed.Sandboxes = append(w.s.Observed.Sandboxes, other)
+	w.settle(10 * time.Minute)
+	ready := 0
+	for _, sb := range w.s.Observed.Sandboxes {
+		if sb.Ready {
+			ready++
+		}
+	}
+	if c := w.newest("a"); ready != 1 || c.State != podstate.StateRunning {
+		t.Errorf("%d are ready, the container is %+v", ready, c)
+	}
+}
+
+// A runtime shows a sandbox before its network is up, and not as ready.
+func TestASandboxThatIsBeingMadeIsNotStopped(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	w.s.Observed.Sandboxes[0].Ready = false
+	for w.s.Observed.Sandboxes[0].Ready || !w.s.StoppedSandboxes[w.s.Observed.Sandboxes[0].ID] {
+		w.step()
+	}
+	key := podstate.Key{Kind: podstate.MakeSandbox}
+	w.s.InFlight[key] = podstate.Action{Key: key, Attempt: 1}
+	w.s.Observed.Sandboxes = append([]podstate.Sandbox{{ID: "made", Attempt: 1, CreatedAt: w.s.Now}}, w.s.Observed.Sandboxes...)
+	for _, deleted := range []bool{false, true} {
+		if deleted {
+			deleteIn(w, 30)
+		}
+		for _, a := range Plan(w.s).Actions {
+			if a.Kind == podstate.StopSandbox && a.ID == "made" {
+				t.Errorf("deleted %v: it is stopped", deleted)
+			}
+		}
+	}
+	delete(w.s.InFlight, key)
+	if !slices.ContainsFunc(Plan(w.s).Actions, func(a podstate.Action) bool { return a.Kind == podstate.StopSandbox && a.ID == "made" }) {
+		t.Error("what was left of it is not stopped")
 	}
 }

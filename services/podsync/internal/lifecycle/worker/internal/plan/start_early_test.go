@@ -85,26 +85,70 @@ func TestAnImageThatCouldNotBeHadBeforeItsTimeIsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// An init container may bring another image of the name, or take an hour in which the
-// registry gets one: with pull policy Always the newest runs.
+// An init container may bring another image of the name, however short it runs, or take
+// an hour in which the registry gets one: with pull policy Always the newest runs.
 func TestAnImageThatWasThereBeforeItsTimeIsLookedForOnceMoreWhenTheContainerIsDue(t *testing.T) {
-	w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"))
-	w.exits["i"], w.runs = []int32{0}, time.Hour
-	var early, due []time.Time
+	for _, runs := range []time.Duration{time.Second, time.Hour} {
+		w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"))
+		w.exits["i"], w.runs = []int32{0}, runs
+		var early, due []time.Time
+		w.fail = func(a podstate.Action) *Failure {
+			switch {
+			case a.Kind != podstate.PullImage || a.Container != "a":
+			case a.Early:
+				early = append(early, w.s.Now)
+			default:
+				due = append(due, w.s.Now)
+			}
+			return nil
+		}
+		w.settle(2 * time.Hour)
+		i, a := w.newest("i"), w.newest("a")
+		if a == nil || len(early) != 1 || len(due) != 1 || due[0].Before(i.FinishedAt) || a.StartedAt.Before(due[0]) {
+			t.Errorf("looked for at %v before its time and at %v when due; the init container ended at %v, the container is %+v", early, due, i.FinishedAt, a)
+		}
+	}
+}
+
+// Source: https://kubernetes.io/docs/concepts/containers/images/#image-pull-policy, "every
+// time the kubelet launches a container".
+func TestAnImageIsLookedForAtEachStart(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.exits["a"] = []int32{1, 1, 1} // all within the minute for which an image counts
+	looked := map[int]int{}
 	w.fail = func(a podstate.Action) *Failure {
-		switch {
-		case a.Kind != podstate.PullImage || a.Container != "a":
-		case a.Early:
-			early = append(early, w.s.Now)
-		default:
-			due = append(due, w.s.Now)
+		if a.Kind == podstate.PullImage {
+			looked[a.Attempt]++
 		}
 		return nil
 	}
-	w.settle(2 * time.Hour)
-	i, a := w.newest("i"), w.newest("a")
-	if a == nil || len(early) != 1 || len(due) != 1 || due[0].Before(i.FinishedAt) || a.StartedAt.Before(due[0]) {
-		t.Errorf("looked for at %v before its time and at %v when due; the init container ended at %v, the container is %+v", early, due, i.FinishedAt, a)
+	w.settle(time.Hour)
+	if a := w.newest("a"); a.RestartCount != 3 || len(looked) != 4 || looked[1] != 1 || looked[2] != 1 {
+		t.Errorf("looked for so often for each start: %v; the container is %+v", looked, a)
+	}
+}
+
+func TestAnImageThatIsReplacedBeforeItsContainerStartsDoesNotRun(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	found := ""
+	w.volumes = func(podstate.Action) map[string]Failure {
+		if w.s.Now.Sub(start) < 10*time.Second {
+			return map[string]Failure{"": {Reason: "FailedMount", Message: "not found", At: w.s.Now}}
+		}
+		return nil
+	}
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.PullImage {
+			found = a.Image
+		}
+		return nil
+	}
+	w.settle(5 * time.Second)
+	w.s.Pod = w.s.Pod.DeepCopy()
+	w.s.Pod.Spec.Containers[0].Image = "another"
+	w.settle(time.Hour)
+	if w.newest("a") == nil || found != "another" {
+		t.Errorf("the image that was found last is %q", found)
 	}
 }
 
@@ -131,5 +175,31 @@ func TestAnImageThatWasFoundLongBeforeTheStartIsLookedForOnceMore(t *testing.T) 
 		if a == nil || len(looked) != pulls || a.StartedAt.Sub(looked[len(looked)-1]) > imageCounts {
 			t.Errorf("volumes come after %v: looked for at %v, the container is %+v", wait, looked, a)
 		}
+	}
+}
+
+// A registry that is away by then holds up that container alone.
+func TestNothingStartsWithAnImageThatIsLookedForOnceMore(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a", "b"))
+	ready, back := w.s.Now.Add(time.Hour), w.s.Now.Add(2*time.Hour)
+	w.volumes = func(podstate.Action) map[string]Failure {
+		if w.s.Now.Before(ready) {
+			return map[string]Failure{"": {Reason: "FailedMount", Message: "not found", At: w.s.Now}}
+		}
+		return nil
+	}
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.PullImage && a.Container == "a" && !w.s.Now.Before(ready) && w.s.Now.Before(back) {
+			return &Failure{Reason: "ErrImagePull", Message: "connection refused"}
+		}
+		return nil
+	}
+	w.settle(3 * time.Hour)
+	a, b := w.newest("a"), w.newest("b")
+	if a == nil || a.StartedAt.Before(back) {
+		t.Errorf("the container whose image cannot be had until %v is %+v", back, a)
+	}
+	if b == nil || b.StartedAt.Sub(ready) > 5*time.Minute {
+		t.Errorf("the other one is %+v; volumes are ready at %v", b, ready)
 	}
 }

@@ -1,6 +1,7 @@
 package threshold
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -39,10 +40,26 @@ func TestAThresholdThatMeansNothingIsRefused(t *testing.T) {
 		"over 100 %": {{"memory.available": "101%"}}, "soft without grace": {nil, {"memory.available": "1Mi"}},
 		"soft with a bad grace": {nil, {"memory.available": "1Mi"}, {"memory.available": "soon"}}, "nothing": {{"memory.available": "0"}},
 		"reclaim of no signal": {nil, nil, nil, {"memory.used": "1Mi"}}, "negative reclaim": {nil, nil, nil, {"memory.available": "-1"}}, "not a number": {{"memory.available": "NaN%"}},
+		"space": {{"memory.available": " 10%"}}, "soft nothing": {nil, {"memory.available": "0Mi"}, {"memory.available": "1m"}},
 	} {
 		if got, err := Parse(Settings{Hard: test[0], Soft: test[1], SoftGrace: test[2], MinimumReclaim: test[3]}); err == nil {
 			t.Errorf("%s: %v and no error", name, got)
 		}
+	}
+}
+
+func TestAllThatIsWrongWithThresholdsIsNamedByFieldAndSignal(t *testing.T) {
+	_, err := Parse(Settings{
+		Hard: map[string]string{"memory.available": "0", "nodefs.available": "1%"}, Soft: map[string]string{"pid.available": "5", "imagefs.available": "0%"},
+		MinimumReclaim: map[string]string{"nodefs.available": "-1", "imagefs.available": "0"},
+	})
+	want := strings.Join([]string{
+		`evictionHard.memory.available: invalid value "0": more than 0; 0% switches the signal off`,
+		`evictionSoftGracePeriod.pid.available: invalid value "": a duration such as 1m30s, since evictionSoft has this signal`,
+		`evictionMinimumReclaim.nodefs.available: invalid value "-1": 0 or more`,
+	}, "\n")
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
 }
 

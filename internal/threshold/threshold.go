@@ -1,9 +1,12 @@
 // Package threshold reads eviction thresholds, and says what of the node's
-// capacity they keep back. It is pure, and must never measure what is left.
+// capacity they keep back: the one owner of what a threshold may be, for whoever
+// validates a configuration and for whoever evicts by it. It is pure, and must never
+// measure what is left.
 // Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 package threshold
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,48 +77,49 @@ var known = []string{
 }
 
 // Parse reads the settings: hard thresholds in signal order, then soft ones, then
-// what follows from them. 0% and 100% switch a signal off.
+// what follows from them. 0% and 100% switch a signal off. The error names all that is
+// wrong, each by its field and signal.
 func Parse(s Settings) ([]Threshold, error) {
-	var out []Threshold
-	for _, signal := range slices.Sorted(maps.Keys(s.Hard)) {
-		t, on, err := parse(signal, s.Hard[signal])
-		if err != nil {
-			return nil, fmt.Errorf("evictionHard: %w", err)
-		}
-		if on {
-			t.Hard = true
-			out = append(out, t)
-		}
+	var wrong []error
+	out := parseAll("evictionHard", s.Hard, &wrong)
+	for i := range out {
+		out[i].Hard = true
 	}
-	for _, signal := range slices.Sorted(maps.Keys(s.Soft)) {
-		t, on, err := parse(signal, s.Soft[signal])
-		if err != nil {
-			return nil, fmt.Errorf("evictionSoft: %w", err)
+	for _, t := range parseAll("evictionSoft", s.Soft, &wrong) {
+		grace, err := time.ParseDuration(s.SoftGrace[t.Signal])
+		if err != nil || grace < 0 {
+			wrong = append(wrong, invalid("evictionSoftGracePeriod", t.Signal, s.SoftGrace[t.Signal], "a duration such as 1m30s, since evictionSoft has this signal"))
 		}
-		if !on {
-			continue
-		}
-		t.Grace, err = time.ParseDuration(s.SoftGrace[signal])
-		if err != nil || t.Grace < 0 {
-			return nil, fmt.Errorf("evictionSoftGracePeriod: %s has %q; give it a duration such as 1m30s", signal, s.SoftGrace[signal])
-		}
+		t.Grace = grace
 		out = append(out, t)
 	}
-	if err := reclaim(out, s.MinimumReclaim); err != nil {
-		return nil, fmt.Errorf("evictionMinimumReclaim: %w", err)
+	reclaim(out, s.MinimumReclaim, &wrong)
+	if err := errors.Join(wrong...); err != nil {
+		return nil, err
 	}
 	return withAllocatable(out, s.PodsEnforced), nil
 }
 
-// reclaim gives thresholds what is to be reclaimed at least.
-func reclaim(thresholds []Threshold, minimum map[string]string) error {
-	for _, signal := range slices.Sorted(maps.Keys(minimum)) {
-		if !slices.Contains(known, signal) {
-			return unknown(signal)
-		}
-		amount, err := parseAmount(signal, minimum[signal])
+// parseAll reads the thresholds of a field that are on, in signal order.
+func parseAll(field string, texts map[string]string, wrong *[]error) []Threshold {
+	var out []Threshold
+	for _, signal := range slices.Sorted(maps.Keys(texts)) {
+		t, on, err := parse(field, signal, texts[signal])
 		if err != nil {
-			return err
+			*wrong = append(*wrong, err)
+		} else if on {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// reclaim gives thresholds what is to be reclaimed at least.
+func reclaim(thresholds []Threshold, minimum map[string]string, wrong *[]error) {
+	for _, signal := range slices.Sorted(maps.Keys(minimum)) {
+		amount, err := parseAmount("evictionMinimumReclaim", signal, minimum[signal])
+		if err != nil {
+			*wrong = append(*wrong, err)
 		}
 		for i := range thresholds {
 			if thresholds[i].Signal == signal {
@@ -123,7 +127,6 @@ func reclaim(thresholds []Threshold, minimum map[string]string) error {
 			}
 		}
 	}
-	return nil
 }
 
 // withAllocatable gives the memory of all pods the hard threshold of the node's,
@@ -141,45 +144,45 @@ func withAllocatable(thresholds []Threshold, enforced bool) []Threshold {
 	return append(thresholds, t)
 }
 
-func unknown(signal string) error {
-	return fmt.Errorf("signal %q is not known; known are %s", signal, strings.Join(known, ", "))
+// invalid says what is wrong with a field's text of a signal, and what mends it.
+func invalid(field, signal, text, mend string) error {
+	return fmt.Errorf("%s.%s: invalid value %q: %s", field, signal, text, mend)
 }
 
-func parse(signal, text string) (t Threshold, on bool, err error) {
+func parse(field, signal, text string) (t Threshold, on bool, err error) {
 	t.Signal = signal
-	if !slices.Contains(known, signal) {
-		return t, false, unknown(signal)
-	}
-	text = strings.TrimSpace(text)
-	if t.Amount, err = parseAmount(signal, text); err != nil {
+	if t.Amount, err = parseAmount(field, signal, text); err != nil {
 		return t, false, err
 	}
 	if strings.HasSuffix(text, "%") {
 		return t, t.Percent > 0 && t.Percent < 100, nil
 	}
 	if t.Quantity == 0 {
-		return t, false, fmt.Errorf("%s: %q has to be more than 0; write 0%% to switch the signal off", signal, text)
+		return t, false, invalid(field, signal, text, "more than 0; 0% switches the signal off")
 	}
 	quantity := resource.MustParse(text)
 	t.Text = quantity.String()
 	return t, true, nil
 }
 
-func parseAmount(signal, text string) (a Amount, err error) {
-	text = strings.TrimSpace(text)
+// parseAmount takes no spaces around an amount: the kubelet does not either.
+func parseAmount(field, signal, text string) (a Amount, err error) {
+	if !slices.Contains(known, signal) {
+		return a, fmt.Errorf("%s: invalid value %q: one of %s", field, signal, strings.Join(known, ", "))
+	}
 	if number, found := strings.CutSuffix(text, "%"); found {
 		a.Percent, err = strconv.ParseFloat(number, 64)
 		if err != nil || !(a.Percent >= 0 && a.Percent <= 100) {
-			return a, fmt.Errorf("%s: %q is not a percentage from 0%% to 100%%", signal, text)
+			return a, invalid(field, signal, text, "a percentage from 0% to 100%")
 		}
 		return a, nil
 	}
 	quantity, err := resource.ParseQuantity(text)
 	if err != nil {
-		return a, fmt.Errorf("%s: %q is neither a quantity such as 100Mi nor a percentage: %w", signal, text, err)
+		return a, invalid(field, signal, text, "a quantity or a percentage, e.g. 100Mi or 10%")
 	}
 	if quantity.Sign() < 0 {
-		return a, fmt.Errorf("%s: %q is less than 0", signal, text)
+		return a, invalid(field, signal, text, "0 or more")
 	}
 	a.Quantity = uint64(quantity.Value()) //nolint:gosec // It is not negative.
 	return a, nil

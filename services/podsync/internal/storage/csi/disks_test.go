@@ -1,0 +1,161 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const diskName = v1.UniqueVolumeName("kubernetes.io/iscsi/192.0.2.1:iqn.2001-04.example:d:1")
+
+// oneDisk is Disks of which one is on the node.
+type oneDisk struct {
+	mu      sync.Mutex
+	there   bool
+	used    bool
+	err     error
+	settled int
+}
+
+func (d *oneDisk) Left() ([]v1.UniqueVolumeName, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.there {
+		return []v1.UniqueVolumeName{diskName}, nil
+	}
+	return nil, nil
+}
+
+func (d *oneDisk) Settle(context.Context, v1.UniqueVolumeName) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.settled++
+	if d.used || d.err != nil {
+		return true, d.err
+	}
+	d.there = false
+	return false, nil
+}
+
+func (b *bench) showsDisk(inUse, attached bool) {
+	node := &v1.Node{}
+	if inUse {
+		node.Status.VolumesInUse = []v1.UniqueVolumeName{diskName}
+	}
+	if attached {
+		node.Status.VolumesAttached = []v1.AttachedVolume{{Name: diskName}}
+	}
+	b.node.Store(node)
+	b.NodeChanged()
+}
+
+// eventually waits for what is done beside.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway: else the controller would
+// give one that only one node may write to another.
+func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T) {
+	b := newAttaching(t)
+	d := &oneDisk{there: true, used: true}
+	b.deps.Disks = d
+	b.showsDisk(false, false)
+	done := make(chan error, 1)
+	go func() { done <- b.Hold(t.Context(), "uid-1", diskName, false) }()
+	eventually(t, "it is not told", func() bool { return b.inUse.isTold(diskName) })
+	b.showsDisk(false, true)
+	b.showsDisk(true, false)
+	select {
+	case err := <-done:
+		t.Fatalf("it may be used before it is attached: %v", err)
+	default:
+	}
+	b.showsDisk(true, true)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.SettleSoon(diskName)
+	eventually(t, "it is settled while a pod wants it", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.settling) == 0
+	})
+	b.Forget("uid-1") // and a pod has it still, as one of before this process
+	eventually(t, "nobody looks whether it is used", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.settled > 0
+	})
+	d.mu.Lock()
+	d.used, d.err = false, errors.New("it is in use still")
+	d.mu.Unlock()
+	b.SettleSoon(diskName)
+	eventually(t, "it is not tried again", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.settled > 2
+	})
+	if !b.inUse.isTold(diskName) {
+		t.Error("it may be detached while it is on the node")
+	}
+	d.mu.Lock()
+	d.err = nil
+	d.mu.Unlock()
+	b.SettleSoon(diskName)
+	eventually(t, "it is in use for ever", func() bool { return !b.inUse.isTold(diskName) })
+}
+
+func TestADiskThatAPreviousRunHasLeftIsInUseUntilItIsTakenAway(t *testing.T) {
+	b := newAttaching(t)
+	d := &oneDisk{there: true, err: errors.New("it is in use still")}
+	b.deps.Disks = d
+	b.showsDisk(true, true)
+	sub, err := b.InUse(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	if err := b.lookAtDisk(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !b.inUse.isTold(diskName) {
+		t.Error("it may be detached while it is on the node")
+	}
+	d.mu.Lock()
+	d.err = nil
+	d.mu.Unlock()
+	b.SettleSoon(diskName)
+	eventually(t, "it is in use for ever", func() bool { return !b.inUse.isTold(diskName) })
+}
+
+func TestADiskIsNotWaitedForWhereNobodyAttaches(t *testing.T) {
+	for name, change := range map[string]func(b *bench) (stands bool){
+		"there is no controller": func(b *bench) bool { b.cfg.NoController = true; return false },
+		"there is no cluster":    func(b *bench) bool { b.cfg.Standalone = true; return false },
+		"it stands":              func(*bench) bool { return true },
+	} {
+		b := newAttaching(t)
+		b.showsDisk(false, false)
+		if err := b.Hold(t.Context(), "uid-1", diskName, change(b)); err != nil || !b.inUse.isTold(diskName) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b := newAttaching(t)
+	b.showsDisk(true, false)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := b.Hold(ctx, "uid-1", diskName, false); err == nil || !strings.Contains(err.Error(), "is not attached according to node status; the attach-detach controller says") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,99 @@
+package scsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// attachFC finds a disk of a fabric, which the fabric has zoned to the node, and returns its
+// device. The caller has the disk's turn.
+func (v *Volumes) attachFC(ctx context.Context, f *fabric) (device string, err error) {
+	disks := v.disksOfFabric(f)
+	if dm := v.multipathOf(disks); dm != "" {
+		return filepath.Join(v.cfg.Dev, dm), nil
+	}
+	if err := v.rescan(ctx, f); err != nil && len(disks) == 0 {
+		return "", err
+	}
+	dir, _ := f.links(v.cfg.Dev)
+	device = await(ctx, dir, deviceWithin, func() string {
+		disks := v.disksOfFabric(f)
+		if dm := v.multipathOf(disks); dm != "" {
+			return filepath.Join(v.cfg.Dev, dm)
+		}
+		if len(disks) == 0 {
+			return ""
+		}
+		return filepath.Join(v.cfg.Dev, disks[0])
+	})
+	switch {
+	case device != "":
+		return device, nil
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("no fc disk found: %w", context.Cause(ctx))
+	}
+	return "", fmt.Errorf("no fc disk found; nothing at %s leads to %s: see that the fabric zones it to this node", dir, strings.Join(f.ids(), ", "))
+}
+
+// rescan has all SCSI hosts look for disks.
+func (v *Volumes) rescan(ctx context.Context, f *fabric) error {
+	hosts, err := filepath.Glob(filepath.Join(v.cfg.Sys, "class/scsi_host/host*/scan"))
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, scan := range hosts {
+		if _, err := v.do(ctx, f.turn(), callScan, scan, "- - -"); err != nil {
+			failed = append(failed, fmt.Errorf("scan %s: %w", filepath.Dir(scan), err))
+		}
+	}
+	if len(failed) == len(hosts) {
+		return errors.Join(failed...)
+	}
+	return nil // others may not be of a fabric
+}
+
+// links says where the links to a disk are, and which of those are.
+func (f *fabric) links(dev string) (dir string, is func(name string) bool) {
+	if len(f.WWNs) == 0 {
+		return filepath.Join(dev, "disk/by-id"), func(name string) bool {
+			for _, id := range f.ids() {
+				if name == "scsi-"+id {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	return filepath.Join(dev, "disk/by-path"), func(name string) bool {
+		for _, id := range f.ids() {
+			before, ours := strings.CutSuffix(name, "fc-0x"+id+"-lun-"+f.Lun)
+			if ours && (before == "" || strings.HasPrefix(before, "pci-") && strings.HasSuffix(before, "-")) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// disksOfFabric are the names of the disks that the links lead to.
+func (v *Volumes) disksOfFabric(f *fabric) (names []string) {
+	dir, is := f.links(v.cfg.Dev)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // there is none yet
+	}
+	for _, e := range entries {
+		if !is(e.Name()) {
+			continue
+		}
+		if name := v.named(filepath.Join(dir, e.Name())); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,85 @@
+package scsi
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func fabricSource(lun int32, wwns ...string) v1.VolumeSource {
+	return v1.VolumeSource{FC: &v1.FCVolumeSource{TargetWWNs: wwns, Lun: &lun}}
+}
+
+func TestADiskOfAFabricIsLookedForMountedAndTakenAway(t *testing.T) {
+	b := newBench(t)
+	b.make("sys/class/scsi_host/host0/scan")
+	b.make("sys/class/scsi_host/host1/scan")
+	makeDisk(b.host, "sda", "by-path/pci-0000:04:00.0-fc-0x50060e801049cfd1-lun-10", "by-path/pci-0000:04:00.0-fc-0x50060e801049cfd1-lun-0")
+	makeDisk(b.host, "sdb", "by-path/fc-0x50060e801049cfd1-lun-1")
+	r := b.inline("uid-1", "v", fabricSource(1, "50060e801049cfd1", "50060e801049cfd2"))
+	b.setUp(r)
+	place := filepath.Join(b.host, "root/plugins/kubernetes.io/fc/50060e801049cfd1-50060e801049cfd2-lun-1")
+	if b.mounts.Source(r.Dir) != place || b.mounts.Source(place) != filepath.Join(b.host, "dev/sdb") {
+		t.Errorf("it is %s of %s", b.mounts.Source(r.Dir), b.mounts.Source(place))
+	}
+	for _, host := range []string{"host0", "host1"} {
+		if got := b.read("sys/class/scsi_host/" + host + "/scan"); got != "- - -" {
+			t.Errorf("%s was told %q", host, got)
+		}
+	}
+	if want := []v1.UniqueVolumeName{"kubernetes.io/fc/[50060e801049cfd1 50060e801049cfd2]:1"}; !slices.Equal(b.held, want) {
+		t.Errorf("the cluster knows of %q", b.held)
+	}
+	if entries, err := os.ReadDir(place); len(entries) != 0 || err != nil {
+		t.Errorf("a kubelet could not remove its place: %v, %v", entries, err)
+	}
+	b.restart()
+	b.takeDown(r)
+	b.settleAll()
+	b.bare()
+	if b.read("sys/block/sdb/device/delete") != "1" || b.read("sys/block/sda/device/delete") != "" {
+		t.Error("its disk is left, or another is taken")
+	}
+}
+
+func TestADiskOfAFabricIsFoundByWWIDAndAsItsMultipathDevice(t *testing.T) {
+	b := newBench(t)
+	makeDisk(b.host, "sda", "by-id/scsi-MAKER_0123")
+	b.make("sys/block/dm-0/slaves/sda/")
+	b.make("sys/block/dm-0/slaves/sdc/")
+	b.make("sys/block/sdc/device/delete")
+	b.make("dev/dm-0")
+	b.make("sys/class/scsi_host/host0/scan")
+	r := b.inline("uid-1", "v", v1.VolumeSource{FC: &v1.FCVolumeSource{WWIDs: []string{"MAKER 0123"}, ReadOnly: true}})
+	b.setUp(r)
+	if got := b.origin(r.Dir); got != filepath.Join(b.host, "dev/dm-0") || b.read("sys/class/scsi_host/host0/scan") != "" {
+		t.Errorf("it is %s", got)
+	}
+	b.takeDown(r)
+	b.settleAll()
+	b.bare()
+	if !b.wasAsked("multipath -f "+filepath.Join(b.host, "dev/dm-0")) || b.read("sys/block/sda/device/delete") != "1" || b.read("sys/block/sdc/device/delete") != "1" {
+		t.Errorf("asked\n%s", b.read("asked"))
+	}
+}
+
+func TestThatNoDiskOfAFabricIsFoundIsSaid(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := b.Setup(ctx, b.inline("uid-1", "v", fabricSource(1, "50060e801049cfd1")))
+	if err == nil || !strings.HasPrefix(err.Error(), "MountVolume.WaitForAttach: no fc disk found") {
+		t.Error(err)
+	}
+	for name, source := range map[string]*v1.FCVolumeSource{"no fc disk information found": {}, "other than letters": {WWIDs: []string{"a/b"}}} {
+		if _, err := b.Setup(t.Context(), b.inline("uid-1", "v", v1.VolumeSource{FC: source})); err == nil || !strings.Contains(err.Error(), name) {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package scsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// mostTries is how often it is tried to have a target's disk by more than one portal,
+	// and triesForTwo how often for the rest of them, when it can be had by two.
+	mostTries   = 5
+	triesForTwo = 2
+)
+
+// attachISCSI logs in to a target by all of its portals, and returns the disk's device. The
+// caller has the target's turn.
+func (v *Volumes) attachISCSI(ctx context.Context, w *wanted, t *target) (device string, err error) {
+	words, err := v.words(ctx, w)
+	if err != nil {
+		return "", err
+	}
+	transport, err := v.transport(ctx, t.InitIface)
+	if err != nil {
+		return "", err
+	}
+	if t.InitiatorName != "" {
+		if err := v.cloneInterface(ctx, t); err != nil {
+			return "", err
+		}
+	}
+	links := map[string]string{}
+	var last error
+	for try := 1; try <= mostTries && ctx.Err() == nil; try++ {
+		for _, portal := range t.Portals {
+			if links[portal] != "" {
+				continue
+			}
+			link, err := v.path(ctx, w, t, portal, transport, words)
+			if err != nil {
+				last = err
+				continue
+			}
+			links[portal] = link
+		}
+		if len(links) == 0 {
+			return "", v.noPath(ctx, t, last)
+		}
+		if len(links) == len(t.Portals) || len(links) >= 2 && try >= triesForTwo {
+			break
+		}
+	}
+	if len(links) < len(t.Portals) {
+		klog.FromContext(ctx).Info("An iSCSI target's disk cannot be had by all of its portals", "pod", klog.KObj(w.pod), "volume", w.name, "err", last)
+	}
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	return v.together(ctx, links, len(t.Portals) > 1), nil
+}
+
+// noPath says that a target's disk cannot be had.
+func (v *Volumes) noPath(ctx context.Context, t *target, last error) error {
+	if t.cloned() {
+		_, _ = v.iscsiadm(ctx, "-m", "iface", "-I", t.Iface, "-o", "delete") // it is made anew
+	}
+	return fmt.Errorf("failed to get any path for iscsi disk, last err seen:\n%w", last)
+}
+
+// together is the device that some paths with a disk are; one of several may take a moment
+// to become that.
+func (v *Volumes) together(ctx context.Context, links map[string]string, several bool) string {
+	sorted := slices.Sorted(maps.Keys(links))
+	find := func() string {
+		for _, portal := range sorted {
+			if dm := v.multipath(v.named(links[portal])); dm != "" {
+				return filepath.Join(v.cfg.Dev, dm)
+			}
+		}
+		return ""
+	}
+	device := find()
+	if several && device == "" {
+		device = await(ctx, v.cfg.Dev, multipathWithin, find)
+	}
+	if device == "" {
+		device = links[sorted[0]]
+	}
+	return device
+}
+
+// path logs in by one portal, unless that is done, has the kernel look for the disk, and
+// waits for the link to it.
+func (v *Volumes) path(ctx context.Context, w *wanted, t *target, portal, transport string, words map[string]string) (link string, err error) {
+	host, is, err := v.hostOf(t.Iqn, portal)
+	if err == nil && !is {
+		if err = v.logIn(ctx, w, t, portal, words); err == nil {
+			host, is, err = v.hostOf(t.Iqn, portal)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	if !is {
+		return "", fmt.Errorf("could not get SCSI host number for portal %s after logging in", portal)
+	}
+	scan := filepath.Join(v.cfg.Sys, "class/scsi_host", fmt.Sprintf("host%d", host), "scan")
+	if _, err := v.do(ctx, t.turn(), callScan, scan, "0 0 "+t.Lun); err != nil {
+		return "", fmt.Errorf("scan SCSI host %d for LUN %s: %w", host, t.Lun, err)
+	}
+	address := strings.NewReplacer("[", "", "]", "").Replace(portal) // links have none
+	name := "ip-" + address + "-iscsi-" + t.Iqn + "-lun-" + t.Lun
+	if transport != "tcp" {
+		name = "pci-*-" + name
+	}
+	dir := filepath.Join(v.cfg.Dev, "disk/by-path")
+	link = await(ctx, dir, deviceWithin, func() string {
+		found, _ := filepath.Glob(filepath.Join(dir, strings.ReplaceAll(name, "[", `\[`)))
+		for _, link := range found {
+			if v.named(link) != "" {
+				return link
+			}
+		}
+		return ""
+	})
+	if link == "" {
+		return "", fmt.Errorf("timed out waiting for device at path %s after %ds", filepath.Join(dir, name), int(deviceWithin.Seconds()))
+	}
+	return link, nil
+}
+
+// hostOf is the SCSI host of a session by a portal.
+func (v *Volumes) hostOf(iqn, portal string) (host int, is bool, err error) {
+	sessions, err := v.sessions(iqn)
+	for _, s := range sessions {
+		if slices.Contains(s.portals, portal) {
+			return s.host, true, nil
+		}
+	}
+	return 0, false, err
+}
+
+// transport is what an interface of open-iscsi goes by.
+func (v *Volumes) transport(ctx context.Context, iface string) (string, error) {
+	shown, err := v.iscsiadm(ctx, "-m", "iface", "-I", iface, "-o", "show")
+	if err != nil {
+		return "", fmt.Errorf("iscsi: could not read iface %s: %w", iface, err)
+	}
+	for line := range strings.Lines(shown) {
+		if name, is := strings.CutPrefix(strings.TrimSpace(line), "iface.transport_name = "); is && name != "" {
+			if name == "<empty>" {
+				return "tcp", nil
+			}
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("could not parse iface file for %s", iface)
+}
+
+// cloneInterface makes an interface as another is, with the volume's initiator name.
+func (v *Volumes) cloneInterface(ctx context.Context, t *target) error {
+	if t.InitIface == t.Iface {
+		return fmt.Errorf("iscsi: cannot clone iface with same name: %s", t.InitIface)
+	}
+	shown, err := v.iscsiadm(ctx, "-m", "iface", "-I", t.InitIface, "-o", "show")
+	if err != nil {
+		return fmt.Errorf("iscsi: failed to show iface records: %w", err)
+	}
+	settings, err := settingsOf(shown)
+	if err != nil {
+		return err
+	}
+	settings["iface.initiatorname"] = t.InitiatorName
+	if _, err := v.iscsiadm(ctx, "-m", "iface", "-I", t.Iface, "-o", "new"); unless(err, codeExists) != nil {
+		return fmt.Errorf("iscsi: failed to create new iface: %w", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		if _, err := v.iscsiadm(ctx, "-m", "iface", "-I", t.Iface, "-o", "update", "-n", key, "-v", settings[key]); err != nil {
+			_, _ = v.iscsiadm(ctx, "-m", "iface", "-I", t.Iface, "-o", "delete")
+			return fmt.Errorf("iscsi: failed to update iface records: %w", err)
+		}
+	}
+	return nil
+}
+
+// settingsOf are those of an interface that another can have.
+func settingsOf(shown string) (map[string]string, error) {
+	settings := map[string]string{}
+	for line := range strings.Lines(shown) {
+		if !strings.HasPrefix(line, "iface.") || strings.Contains(line, "<empty>") {
+			continue
+		}
+		words := strings.Fields(line)
+		if len(words) != 3 || words[1] != "=" {
+			return nil, fmt.Errorf("error: invalid iface setting: %q", strings.TrimSpace(line))
+		}
+		if words[0] != "iface.iscsi_ifacename" { // each has its own
+			settings[words[0]] = words[2]
+		}
+	}
+	return settings, nil
+}
+
+// logIn finds a target by a portal and logs in to it.
+func (v *Volumes) logIn(ctx context.Context, w *wanted, t *target, portal string, words map[string]string) error {
+	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", t.Iface}
+	node := []string{"-m", "node", "-p", portal, "-T", t.Iqn, "-I", t.Iface}
+	do := func(of []string, more ...string) error {
+		_, err := v.iscsiadm(ctx, slices.Concat(of, more)...)
+		return err
+	}
+	_ = do(discovery, "-o", "new") // it may be there
+	if w.chapDiscovery {
+		if err := chap(do, discovery, "discovery.sendtargets.auth.", words); err != nil {
+			return fmt.Errorf("iscsi: failed to update discoverydb to portal %s error: %w", portal, err)
+		}
+	}
+	if err := do(discovery, "--discover"); err != nil {
+		_ = do(discovery, "-o", "delete")
+		return fmt.Errorf("iscsi: failed to sendtargets to portal %s: %w", portal, err)
+	}
+	// Only the disk that is asked for is looked for, not all that the target has (k/k#90982).
+	if err := do(node, "-o", "update", "-n", "node.session.scan", "-v", "manual"); err != nil {
+		klog.FromContext(ctx).Info("This node's iscsiadm does not know node.session.scan: all disks of a target come to the node with the first", "err", err)
+	}
+	if w.chapSession {
+		if err := chap(do, node, "node.session.auth.", words); err != nil {
+			return fmt.Errorf("iscsi: failed to update iscsi node to portal %s error: %w", portal, err)
+		}
+	}
+	if err := do(node, "--login"); unless(err, codeExists) != nil {
+		_ = do(node, "-o", "delete")
+		return fmt.Errorf("iscsi: failed to attach disk: %w", err)
+	}
+	// The machine's boot must not wait for it.
+	if err := do(node, "-o", "update", "-n", "node.startup", "-v", "manual"); err != nil {
+		klog.FromContext(ctx).Info("An iSCSI session could not be made one that is begun by hand; the next boot may begin it", "err", err)
+	}
+	return nil
+}
+
+// chap sets the words for CHAP. They are in no error.
+func chap(do func(of []string, more ...string) error, of []string, prefix string, words map[string]string) error {
+	if err := do(of, "-o", "update", "-n", prefix+"authmethod", "-v", "CHAP"); err != nil {
+		return err
+	}
+	for _, key := range []string{"username", "password", "username_in", "password_in"} {
+		word := words[prefix+key]
+		if word == "" {
+			continue
+		}
+		if err := do(of, "-o", "update", "-n", prefix+key, "-v", word); err != nil {
+			return errors.New("iscsiadm does not take " + prefix + key + "; what it says is not shown, since it may name the secret")
+		}
+	}
+	return nil
+}

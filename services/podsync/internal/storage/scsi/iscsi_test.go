@@ -1,0 +1,239 @@
+package scsi
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestADiskOfAnISCSITargetIsLoggedInToMountedAndTakenAway(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"1": "sd"}`)
+	one, two := b.inline("uid-1", "v", source(1)), b.inline("uid-2", "w", source(1))
+	two.Volume.ISCSI.ReadOnly = true
+	for range 2 {
+		b.setUp(one)
+	}
+	b.setUp(two)
+	place := filepath.Join(b.host, "root/plugins/kubernetes.io/iscsi/iface-default", portal+"-"+iqn+"-lun-1")
+	if got, want := b.mounts.Source(place), filepath.Join(b.host, "dev/disk/by-path/ip-"+portal+"-iscsi-"+iqn+"-lun-1"); got != want {
+		t.Errorf("mounted for all is %q, want %q", got, want)
+	}
+	if b.mounts.Source(one.Dir) != place || b.mounts.Source(two.Dir) != place || !slices.Equal(b.mounts.Options(two.Dir), []string{"ro"}) || b.mounts.Options(one.Dir) != nil {
+		t.Errorf("the pods have %q and %q, which is %q", b.mounts.Source(one.Dir), b.mounts.Source(two.Dir), b.mounts.Options(two.Dir))
+	}
+	if got := b.read("sys/class/scsi_host/host2/scan"); got != "0 0 1" {
+		t.Errorf("the kernel was told to look for %q", got)
+	}
+	at := "-p " + portal + " -I default"
+	node := "iscsiadm -m node -p " + portal + " -T " + iqn + " -I default "
+	want := []string{
+		"iscsiadm -m iface -I default -o show", "iscsiadm -m discoverydb -t sendtargets " + at + " -o new", "iscsiadm -m discoverydb -t sendtargets " + at + " --discover",
+		node + "-o update -n node.session.scan -v manual", node + "--login", node + "-o update -n node.startup -v manual",
+	}
+	if got := b.asked(); !slices.Equal(got, want) {
+		t.Errorf("asked\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if names := slices.Compact(b.held); !slices.Equal(names, []v1.UniqueVolumeName{"kubernetes.io/iscsi/192.0.2.1:" + iqn + ":1"}) {
+		t.Errorf("the cluster knows of %q", names)
+	}
+	kept := b.read("root/plugins/kubernetes.io/iscsi/iface-default/" + portal + "-" + iqn + "-lun-1/iscsi.json")
+	if want := `{"VolName":"v","Portals":["` + portal + `"],"Iqn":"` + iqn + `","Lun":"1","InitIface":"default","Iface":"default","InitiatorName":"","TargetPortal":"192.0.2.1"}` + "\n"; kept != want {
+		t.Errorf("kept is %s", kept)
+	}
+
+	b.restart()
+	b.takeDown(one)
+	b.settleAll()
+	if b.mounts.Source(place) == "" || b.read("sys/block/sd2/device/delete") != "" {
+		t.Error("the disk is taken from the other pod")
+	}
+	b.takeDown(two)
+	b.settleAll()
+	b.bare()
+	if b.read("sys/block/sd2/device/delete") != "1" || !b.wasAsked(node+"--logout") || !b.wasAsked(node+"-o delete") {
+		t.Errorf("asked\n%s", strings.Join(b.asked(), "\n"))
+	}
+}
+
+func TestASessionIsLeftWhileAnotherDiskOfItsTargetIsUsed(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"1": "sd", "2": "se"}`)
+	one, two := b.inline("uid-1", "v", source(1)), b.inline("uid-2", "w", source(2))
+	b.setUp(one)
+	b.setUp(two)
+	if n := strings.Count(b.read("asked"), "--login"); n != 1 {
+		t.Errorf("logged in %d times", n)
+	}
+	b.takeDown(one)
+	b.settleAll()
+	if b.read("sys/block/sd2/device/delete") != "1" || b.read("sys/block/se2/device/delete") != "" || strings.Contains(b.read("asked"), "--logout") {
+		t.Errorf("asked\n%s", b.read("asked"))
+	}
+	b.takeDown(two)
+	b.settleAll()
+	b.bare()
+	if !strings.Contains(b.read("asked"), "--logout") {
+		t.Error("the session is left")
+	}
+}
+
+func TestCHAPIsDoneWithTheSecretsWordsWhichAreInNoError(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.secrets["ns/chap"] = map[string][]byte{
+		"discovery.sendtargets.auth.username": []byte("du"), "discovery.sendtargets.auth.password": []byte("dp"),
+		"node.session.auth.username": []byte("u"), "node.session.auth.password": []byte("p4ss"), "node.session.auth.username_in": []byte("ui"), "other": []byte("x"),
+	}
+	r := b.inline("uid-1", "v", source(0))
+	r.Volume.ISCSI.DiscoveryCHAPAuth, r.Volume.ISCSI.SessionCHAPAuth, r.Volume.ISCSI.SecretRef = true, true, &v1.LocalObjectReference{Name: "chap"}
+	b.make("refuses/login")
+	_, err := b.Setup(t.Context(), r)
+	if err == nil || !strings.Contains(err.Error(), "failed to get any path for iscsi disk, last err seen:\niscsi: failed to attach disk: iscsiadm: exit status 24") || strings.Contains(err.Error(), "p4ss") {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		"discovery.sendtargets.auth.authmethod -v CHAP", "discovery.sendtargets.auth.username -v du", "discovery.sendtargets.auth.password -v dp",
+		"node.session.auth.authmethod -v CHAP", "node.session.auth.username -v u\n", "node.session.auth.password -v p4ss", "node.session.auth.username_in -v ui",
+	} {
+		if !strings.Contains(b.read("asked"), "-o update -n "+want) {
+			t.Errorf("it was not told %s", want)
+		}
+	}
+	delete(b.secrets, "ns/chap")
+	if _, err := b.Setup(t.Context(), r); err == nil || !strings.Contains(err.Error(), `couldn't get secret ns/chap error: secrets "chap" not found`) {
+		t.Error(err)
+	}
+}
+
+func TestAVolumeWithAnInitiatorNameHasAnInterfaceOfItsOwn(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	r := b.inline("uid-1", "v", source(0))
+	name := "iqn.1994-05.example:me"
+	r.Volume.ISCSI.InitiatorName = &name
+	b.setUp(r)
+	own := portal + ":v"
+	for _, want := range []string{
+		"iscsiadm -m iface -I " + own + " -o new", "iscsiadm -m iface -I " + own + " -o update -n iface.initiatorname -v " + name,
+		"iscsiadm -m iface -I " + own + " -o update -n iface.transport_name -v tcp", "iscsiadm -m node -p " + portal + " -T " + iqn + " -I " + own + " --login",
+	} {
+		if !b.wasAsked(want) {
+			t.Errorf("not asked: %s", want)
+		}
+	}
+	if got := filepath.Base(filepath.Dir(b.mounts.Source(r.Dir))); got != "iface-"+own {
+		t.Errorf("it lies at %s", got)
+	}
+	b.takeDown(r)
+	b.settleAll()
+	b.bare()
+	if !b.wasAsked("iscsiadm -m iface -I " + own + " -o delete") {
+		t.Error("the interface is left")
+	}
+}
+
+func TestADiskOfSeveralPortalsIsItsMultipathDevice(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.make("sys/block/dm-1/slaves/sd2/")
+	b.make("sys/block/dm-1/dm/uuid", "LVM-x\n")
+	b.make("sys/block/dm-3/slaves/sd2/")
+	b.make("sys/block/dm-3/slaves/sd3/")
+	b.make("sys/block/dm-3/dm/uuid", "mpath-3600\n")
+	b.make("dev/dm-3")
+	r := b.inline("uid-1", "v", source(0, "192.0.2.2", "192.0.2.1"))
+	b.setUp(r)
+	if got, want := b.origin(r.Dir), filepath.Join(b.host, "dev/dm-3"); got != want {
+		t.Errorf("the disk is %s", got)
+	}
+	b.takeDown(r)
+	b.settleAll()
+	b.bare()
+	if !b.wasAsked("multipath -f "+filepath.Join(b.host, "dev/dm-3")) || b.read("sys/block/sd2/device/delete") != "1" || b.read("sys/block/sd3/device/delete") != "1" {
+		t.Errorf("asked\n%s", b.read("asked"))
+	}
+}
+
+func TestADiskThatOnePortalHasIsUsedThoughAnotherDoesNotAnswer(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.make("sys/block/dm-3/slaves/sd2/")
+	b.make("dev/dm-3")
+	b.make("refuses/discover-192.0.2.2:3260")
+	b.setUp(b.inline("uid-1", "v", source(0, "192.0.2.2")))
+	if n := strings.Count(b.read("asked"), "-p 192.0.2.2:3260 -I default --discover"); n != mostTries {
+		t.Errorf("the other was tried %d times", n)
+	}
+}
+
+func TestADiskIsWaitedForUntilItsLinkIsThere(t *testing.T) {
+	b := newBench(t)
+	link := "by-path/ip-" + portal + "-iscsi-" + iqn + "-lun-7"
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		for range 1000 {
+			if b.read("sys/class/scsi_host/host2/scan") == "0 0 7" {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		makeDisk(b.host, "sdx", link)
+	}()
+	b.setUp(b.inline("uid-1", "v", source(7)))
+	<-made
+}
+
+func TestThatIscsiadmIsMissingIsSaidWithWhatToInstall(t *testing.T) {
+	b := newBench(t)
+	if err := os.Remove(filepath.Join(b.host, "bin/iscsiadm")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Setup(t.Context(), b.inline("uid-1", "v", source(0)))
+	if err == nil || !strings.Contains(err.Error(), "this node has no iscsiadm: install open-iscsi (Debian, SUSE) or iscsi-initiator-utils (Red Hat)") {
+		t.Error(err)
+	}
+	names, err := b.Left() // and is no reason for the cluster to think that it is used here
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	if left, err := b.Settle(t.Context(), names[0]); left || err != nil {
+		t.Errorf("%v, %v", left, err)
+	}
+	b.bare()
+}
+
+func TestWhatAProgramWouldReadAsAnOptionIsRefused(t *testing.T) {
+	b := newBench(t)
+	for name, change := range map[string]func(*v1.ISCSIVolumeSource){
+		"portal": func(s *v1.ISCSIVolumeSource) { s.TargetPortal = "-p:1" }, "iqn": func(s *v1.ISCSIVolumeSource) { s.IQN = "iqn.a/../../b" },
+		"iscsiInterface": func(s *v1.ISCSIVolumeSource) { s.ISCSIInterface = ".." }, "lun": func(s *v1.ISCSIVolumeSource) { s.Lun = -1 },
+		"initiatorName": func(s *v1.ISCSIVolumeSource) { odd := "a b"; s.InitiatorName = &odd },
+	} {
+		r := b.inline("uid-1", "v", source(0))
+		change(r.Volume.ISCSI)
+		if err := b.Attach(t.Context(), r); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(b.held) != 0 || b.read("asked") != "" {
+		t.Errorf("%q, %s", b.held, b.read("asked"))
+	}
+}
+
+func TestAWaitForADiskEndsWithThePod(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := b.Setup(ctx, b.inline("uid-1", "v", source(0))); err == nil || time.Since(began) > 20*time.Second {
+		t.Errorf("%v, after %v", err, time.Since(began))
+	}
+}

@@ -1,0 +1,209 @@
+package scsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
+)
+
+// given are the places in pods' directories whose files were given to the pod's group by
+// this process.
+type given struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (g *given) has(dir string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.all[dir]
+}
+
+func (g *given) set(dir string, is bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if is {
+		g.all[dir] = true
+	} else {
+		delete(g.all, dir)
+	}
+}
+
+// Setup implements volume.Driver.
+func (v *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, error) {
+	w, err := wantedBy(r)
+	if err != nil {
+		return volume.Made{}, err
+	}
+	p := v.placeOf(w.disk, w.block)
+	done, err := v.places.TakeWithin(ctx, p.path)
+	if err != nil {
+		return volume.Made{}, err
+	}
+	defer done()
+	if w.block {
+		err = v.mapDevice(ctx, w, p)
+	} else {
+		err = v.mount(ctx, w, p)
+	}
+	if err != nil {
+		return volume.Made{}, err
+	}
+	return volume.Made{Path: w.dir}, nil
+}
+
+// mount mounts a disk's filesystem for a pod. The caller has the place's turn.
+func (v *Volumes) mount(ctx context.Context, w *wanted, p place) error {
+	mounted, err := v.deps.Mounter.Mounted(w.dir)
+	if err != nil {
+		return err
+	}
+	if !mounted {
+		if err := v.mountForAll(ctx, w, p); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(w.dir, 0o750); err != nil {
+			return err
+		}
+		if err := v.deps.Mounter.Bind(p.path, w.dir); err != nil {
+			return err
+		}
+	}
+	if w.readOnly {
+		return v.deps.Mounter.Restrict(w.dir, []string{"ro"}) // again, if it was not come to the first time
+	}
+	return v.giveAway(ctx, w)
+}
+
+// mountForAll mounts a disk's filesystem where all pods have it from.
+func (v *Volumes) mountForAll(ctx context.Context, w *wanted, p place) error {
+	mounted, err := v.deps.Mounter.Mounted(p.path)
+	if err != nil || mounted {
+		return err
+	}
+	device, err := v.attach(ctx, w, p)
+	if err != nil {
+		return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
+	}
+	options := w.options
+	if w.readOnly {
+		options = append(options[:len(options):len(options)], "ro")
+	}
+	if err := v.deps.Mounter.Device(device, p.path, w.fsType, options); err != nil {
+		return &podstate.VolumeStep{Step: "MountVolume.MountDevice", Err: err}
+	}
+	return nil
+}
+
+// attach has the node have a disk. What it is is written before.
+func (v *Volumes) attach(ctx context.Context, w *wanted, p place) (device string, err error) {
+	if err := v.keep(p, false); err != nil {
+		return "", err
+	}
+	done, err := v.disks.TakeWithin(ctx, w.disk.turn())
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	switch d := w.disk.(type) {
+	case *target:
+		return v.attachISCSI(ctx, w, d)
+	case *fabric:
+		return v.attachFC(ctx, d)
+	}
+	return "", fmt.Errorf("a disk of the kind %s is not known", w.disk.kind())
+}
+
+// giveAway gives the files to the pod's group, if that is not done. What does not let
+// itself be given stays as it is, as with the kubelet.
+func (v *Volumes) giveAway(ctx context.Context, w *wanted) error {
+	group := ownership.Of(w.pod)
+	if group == nil || v.given.has(w.dir) {
+		return nil
+	}
+	change := ownership.Change{Group: group, Given: &atomic.Int64{}}
+	if policy := w.pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil {
+		change.OnMismatch = *policy == v1.FSGroupChangeOnRootMismatch
+	}
+	change.Skip = func(err error) {
+		klog.FromContext(ctx).V(2).Info("A file of a volume cannot be given to the pod's group", "pod", klog.KObj(w.pod), "volume", w.name, "err", err)
+	}
+	if v.deps.Events != nil {
+		defer ownership.TellSlow(v.deps.Events, w.pod, w.dir, change.Given.Load)()
+	}
+	var err error
+	if v.deps.Apart == nil {
+		err = change.Apply(ctx, w.dir)
+	} else {
+		err = change.ApplyApart(ctx, v.deps.Apart, mount.Filesystem(w.dir), w.dir)
+	}
+	if err == nil {
+		v.given.set(w.dir, true)
+	}
+	return err
+}
+
+// mapDevice gives a pod a disk as a device. The caller has the place's turn.
+func (v *Volumes) mapDevice(ctx context.Context, w *wanted, p place) error {
+	shown := filepath.Join(p.path, string(w.pod.UID))
+	mounted, err := v.deps.Mounter.Mounted(shown)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(w.dir); err == nil && mounted {
+		return nil
+	}
+	device, err := v.attach(ctx, w, p)
+	if err != nil {
+		return &podstate.VolumeStep{Step: "MapVolume.WaitForAttach", Err: err}
+	}
+	err = link(device, w.dir) // first: by it the device is found again
+	if err == nil && !mounted {
+		err = v.show(device, shown)
+	}
+	if err != nil {
+		return &podstate.VolumeStep{Step: "MapVolume.MapBlockVolume", Err: err}
+	}
+	return nil
+}
+
+// link makes a link to a device, or mends it.
+func link(device, at string) error {
+	if to, err := os.Readlink(at); err == nil && to == device {
+		return nil
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o750), removeOne(at)); err != nil {
+		return err
+	}
+	return os.Symlink(device, at)
+}
+
+// show shows a device at another path, too.
+func (v *Volumes) show(device, at string) error {
+	file, err := os.OpenFile(at, os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), v.deps.Mounter.Bind(device, at))
+}
+
+// Global is where a disk is shown as a device for all pods.
+func (v *Volumes) Global(r volume.Request) string {
+	w, err := wantedBy(r)
+	if err != nil {
+		return ""
+	}
+	return v.placeOf(w.disk, true).path
+}

@@ -1,0 +1,71 @@
+package podsync
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
+	"github.com/polylet/polylet/services/podsync/internal/report/claimstatus"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
+	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/scsi"
+	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
+)
+
+// setUpVolumes makes what makes volumes.
+func (w *wiring) setUpVolumes() {
+	cfg, deps := w.cfg, w.deps
+	withCSI := csi.Deps{
+		SELinux: selinux.NewHost(),
+		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: w.pods, Metrics: w.metrics,
+		Cluster: w.objects, Events: w.events, Dial: deps.DialCSI,
+	}
+	with := volume.Deps{
+		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
+		Allocatable: w.node.Allocatable, Pods: w.pods,
+	}
+	withDisks := scsi.Deps{Objects: w.objects, InUse: disksInUse{w}, Mounter: deps.Mounter, Events: w.events}
+	if _, real := deps.Mounter.(*mount.Kernel); real { // else nobody is asked
+		// What gives files away may take hours, and is no reason for others to wait.
+		withCSI.Apart = apart.New(apart.Config{Most: 32, MostOfOne: 2})
+		with.Apart = apart.New(apart.Config{Most: 32, MostOfOne: 8})
+		withDisks.Apart = apart.New(apart.Config{Most: 32, MostOfOne: 4})
+	}
+	disks := scsi.New(scsi.Config{RootDir: cfg.RootDir}, withDisks)
+	with.Disks, withCSI.Disks = disks, disks
+	w.csi = csi.New(csi.Config{
+		RootDir: cfg.RootDir, NodeName: cfg.Node.Name, Epoch: deps.Epoch, NoController: cfg.Pods.NoController, SELinuxMount: cfg.Pods.SELinuxMount,
+		Standalone: deps.Client == nil,
+	}, withCSI)
+	with.CSI = w.csi
+	w.node.Subscribe(w.csi.NodeChanged)
+	if deps.Client != nil {
+		grows := growth.New(growth.Config{}, growth.Deps{Claims: w.objects, Status: claimstatus.New(deps.Client.CoreV1()), Events: w.events})
+		with.Growth = grows
+		w.add("growth of volumes", grows.Run)
+	}
+	if cfg.Pods.Certificates {
+		w.certificates = podcertificate.New(podcertificate.Deps{Issuer: podcertificate.FromClient(deps.Client), Objects: w.objects, Events: w.events})
+		with.Certificates = w.certificates
+	}
+	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir, TrustBundles: cfg.Pods.TrustBundles, Health: cfg.Pods.VolumeHealth}, with)
+	w.node.SubscribeAllocatable(w.volumes.AllocatableChanged)
+	w.add("volumes", w.volumes.Run)
+	w.add("volumes of CSI drivers", w.csi.Run)
+}
+
+// disksInUse has the cluster know of disks as of the volumes of CSI drivers.
+type disksInUse struct{ w *wiring }
+
+// Hold implements scsi.InUse.
+func (d disksInUse) Hold(ctx context.Context, uid types.UID, name v1.UniqueVolumeName, stands bool) error {
+	return d.w.csi.Hold(ctx, uid, name, stands)
+}
+
+// SettleSoon implements scsi.InUse.
+func (d disksInUse) SettleSoon(name v1.UniqueVolumeName) { d.w.csi.SettleSoon(name) }
