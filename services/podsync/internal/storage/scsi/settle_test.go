@@ -113,11 +113,11 @@ func TestWhatAVolumeSaysOfItselfIsNotBelieved(t *testing.T) {
 	r := b.inline("uid-1", "v", source(0))
 	b.setUp(r)
 	place := "root/plugins/kubernetes.io/iscsi/iface-default/" + portal + "-" + iqn + "-lun-0"
-	b.make(place+"/iscsi.json", `{"Portals":["198.51.100.1:3260"],"Iqn":"iqn.other","Lun":"0","Iface":"default","InitIface":"default"}`)
+	b.make(place+"/iscsi.json", `{"Portals":["198.51.100.1:3260"],"Iqn":"`+iqn+`","Lun":"0","Iface":"default","InitIface":"default"}`)
 	b.takeDown(r)
 	b.settleAll()
 	b.bare()
-	if strings.Contains(b.read("asked"), "iqn.other") {
+	if strings.Contains(b.read("asked"), "198.51.100.1") {
 		t.Errorf("asked\n%s", b.read("asked"))
 	}
 }
