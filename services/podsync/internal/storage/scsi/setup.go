@@ -101,7 +101,7 @@ func (v *Volumes) mountForAll(ctx context.Context, w *wanted, p place) error {
 	if w.readOnly {
 		options = append(options[:len(options):len(options)], "ro")
 	}
-	if err := v.deps.Mounter.Device(device, p.path, w.fsType, options); err != nil {
+	if err := v.deps.Mounter.Device(ctx, device, p.path, w.fsType, options); err != nil {
 		return &podstate.VolumeStep{Step: "MountVolume.MountDevice", Err: err}
 	}
 	return nil

@@ -72,5 +72,5 @@ func subPathCall(args []string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = found.Close() }()
-	return "", bind(mount.New(), found, args[2])
+	return "", bind(mount.New(mount.Config{}), found, args[2])
 }

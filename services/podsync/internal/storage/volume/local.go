@@ -45,7 +45,7 @@ func (s *Set) local(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *
 		}
 		source := found
 		if device {
-			if source, err = s.localDevice(pv, options); err != nil {
+			if source, err = s.localDevice(ctx, pv, options); err != nil {
 				return err
 			}
 			defer func() { _ = source.Close() }()
