@@ -23,7 +23,7 @@ type Apart interface {
 
 // Calls are what a Set has processes of their own do.
 func Calls() map[string]apart.Call {
-	return map[string]apart.Call{callSubPath: subPathCall, callHostPath: hostPathCall}
+	return map[string]apart.Call{callSubPath: subPathCall, callHostPath: hostPathCall, callLocal: localCall}
 }
 
 const callSubPath = "subpath"
