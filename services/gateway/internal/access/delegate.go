@@ -55,7 +55,7 @@ func New(cfg Config, reviewer Reviewer, ca CA) (authenticator.Request, authorize
 	if reviewer != nil {
 		reviewer = &placed{Reviewer: reviewer, begin: cfg.Begin, refused: refused}
 	}
-	return newAuthenticator(cfg, reviewer, ca, refused), newAuthorizer(cfg, reviewer)
+	return newAuthenticator(cfg, reviewer, ca, refused), newAuthorizer(cfg, reviewer, trustOf(ca))
 }
 
 func newAuthenticator(cfg Config, reviewer Reviewer, ca CA, refused *refusedTokens) authenticator.Request {
@@ -73,7 +73,7 @@ func newAuthenticator(cfg Config, reviewer Reviewer, ca CA, refused *refusedToke
 		parts = append(parts, byCertificate(ca))
 	}
 	if tokens {
-		token := newTokens(cfg, reviewer, refused)
+		token := newTokens(cfg, reviewer, refused, trustOf(ca))
 		parts = append(parts, bearertoken.New(token), websocket.NewProtocolAuthenticator(token))
 	}
 	nobody := anonymous.NewAuthenticator(nil)
@@ -88,13 +88,15 @@ func newAuthenticator(cfg Config, reviewer Reviewer, ca CA, refused *refusedToke
 }
 
 // newTokens asks about bearer tokens, and keeps the answers.
-func newTokens(cfg Config, reviewer Reviewer, refused *refusedTokens) authenticator.Token {
+func newTokens(cfg Config, reviewer Reviewer, refused *refusedTokens, now trust) authenticator.Token {
 	who := newAskers(cfg, refused)
 	review := tokenReviews{reviewer: reviewer, count: cfg.Metrics.ofTokens()}
-	return who.around(tokencache.New(who.within(review), false, cfg.TokenTTL, cfg.TokenTTL))
+	return who.around(underTrust(now, func() authenticator.Token {
+		return tokencache.New(who.within(review), false, cfg.TokenTTL, cfg.TokenTTL)
+	}))
 }
 
-func newAuthorizer(cfg Config, reviewer Reviewer) authorizer.Authorizer {
+func newAuthorizer(cfg Config, reviewer Reviewer, now trust) authorizer.Authorizer {
 	if cfg.AlwaysAllow {
 		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
@@ -108,6 +110,6 @@ func newAuthorizer(cfg Config, reviewer Reviewer) authorizer.Authorizer {
 	}
 	return &accessReviews{
 		reviewer: reviewer, count: cfg.Metrics.ofAccesses(), allowTTL: cfg.AllowTTL, denyTTL: cfg.DenyTTL,
-		answers: cache.NewLRUExpireCache(mostKept),
+		answers: cache.NewLRUExpireCache(mostKept), trust: now,
 	}
 }
