@@ -54,9 +54,12 @@ func (t *trial) end(service string, err error) {
 	t.goodSince = time.Time{}
 }
 
+// credential is the dependency of who asks the apiserver that has nothing to do so with.
+const credential = "credential"
+
 // ofApiserver are dependencies that cannot be used when the apiserver is away.
 func ofApiserver(name string) bool {
-	return slices.Contains([]string{"apiserver", "lease", "CSI drivers of the node", "mirror pods", "node address"}, name)
+	return slices.Contains([]string{"apiserver", credential, "lease", "CSI drivers of the node", "mirror pods", "node address"}, name)
 }
 
 // ofPeople are dependencies that say nothing of a change: a certificate that was asked for
