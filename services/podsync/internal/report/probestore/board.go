@@ -81,12 +81,14 @@ func (b *Board) Set(pod *v1.Pod, targets []podstate.Target) {
 	specChanged := r.pod == nil || r.pod != pod
 	r.pod = pod
 	keep := make(map[podstate.ProbeKey]bool, len(targets))
+	containers := podutil.ContainersByName(pod)
 	for _, t := range targets {
 		if old, ok := r.targets[t.ProbeKey]; ok && old == t && !specChanged {
 			keep[t.ProbeKey] = true
 			continue
 		}
-		full, ok := resolve(pod, t)
+		c, _ := containers.Of(t.Container)
+		full, ok := resolve(pod, c, t)
 		if !ok {
 			continue
 		}
@@ -132,7 +134,8 @@ func (b *Board) Target(key Key) (Target, bool) {
 	if !ok {
 		return Target{}, false
 	}
-	return resolve(r.pod, t)
+	c, _ := podutil.Container(r.pod, t.Container)
+	return resolve(r.pod, c, t)
 }
 
 // Remove drops targets and results of a pod.

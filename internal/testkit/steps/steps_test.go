@@ -1,0 +1,13 @@
+package steps
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestASearchForEachAmongAllIsFoundAndOneLookAtEachIsNot(t *testing.T) {
+	grown := Grown(t, func(n int) { lookAt(n); searchFor(n) })
+	if len(grown) != 1 || !strings.Contains(grown[0], "fakes.go") {
+		t.Errorf("found %q, want the one search", grown)
+	}
+}
