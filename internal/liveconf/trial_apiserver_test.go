@@ -89,6 +89,22 @@ func TestACertificateThatIsWaitedForCondemnsNoChange(t *testing.T) {
 	})
 }
 
+func TestAChangeWithWhichNoCertificateCanBeAskedForGoesBack(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.controller.cfg.Answers = func(context.Context) error { return nil }
+		f.lacks = func(service string, l *kubeletconfig.Loaded) map[string]string {
+			if service == "nodestatus" && l.Config.MaxPods == 105 {
+				return map[string]string{"serving CSR": "no new serving certificate: permission denied: give --cert-dir /pki to the user of nodestatus"}
+			}
+			return nil
+		}
+		f.write("maxPods: 105\n")
+		if l, state, _ := f.after(3 * time.Minute); l.Config.MaxPods != 100 || state.Phase != WentBack || !strings.Contains(state.Error, "permission denied") {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
+
 // kubeadm reset and join under an agent that cannot be stopped bring another configuration,
 // and those that start with it have no credential until somebody has approved.
 func TestANodeThatJoinsAnotherClusterKeepsItsNewConfiguration(t *testing.T) {
