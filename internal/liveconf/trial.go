@@ -59,18 +59,18 @@ const credential = "credential"
 
 // ofApiserver are dependencies that cannot be used when the apiserver is away.
 func ofApiserver(name string) bool {
-	return strings.HasSuffix(name, request) || slices.Contains([]string{"apiserver", credential, "lease", "CSI drivers of the node", "mirror pods", "node address"}, name)
+	return strings.HasSuffix(name, ofRequest) || slices.Contains([]string{"apiserver", credential, "lease", "CSI drivers of the node", "mirror pods", "node address"}, name)
 }
 
-// request is the end of the names of dependencies that are requests for certificates, and
-// waiting how it begins that one was made and not answered.
-const request, waiting = " CSR", "waits for "
+// ofRequest is the end of the names of dependencies that are requests for certificates, and
+// waitsFor how it begins that one was made and not answered.
+const ofRequest, waitsFor = " CSR", "waits for "
 
 // ofPeople says whether a dependency says nothing of a change: a certificate that was asked
 // for comes when somebody in the cluster approves it, and the one before goes on meanwhile.
 // That it cannot be asked for, or written, may be the change's doing.
 func ofPeople(name, why string) bool {
-	return strings.HasSuffix(name, request) && strings.HasPrefix(why, waiting)
+	return strings.HasSuffix(name, ofRequest) && strings.HasPrefix(why, waitsFor)
 }
 
 // wrong says what is wrong with a service; empty when it runs the change well. outside: it

@@ -22,13 +22,13 @@ type accessReviews struct {
 	reviewer          Reviewer
 	count             *counts
 	allowTTL, denyTTL time.Duration
-	answers           *cache.LRUExpireCache // answered by question
+	answers           *cache.LRUExpireCache // answered by keptBy
 	// trust is under which an answer counts.
 	trust trust
 }
 
-// question is what answers are kept by: what is asked, by its hash, and under which trust.
-type question struct{ text, trust [sha256.Size]byte }
+// keptBy is what an answer is kept by: what is asked, by its hash, and under which trust.
+type keptBy struct{ text, trust [sha256.Size]byte }
 
 // answered is what is kept of an answer.
 type answered struct {
@@ -43,7 +43,7 @@ func (a *accessReviews) Authorize(ctx context.Context, attributes authorizer.Att
 	if err != nil {
 		return authorizer.DecisionNoOpinion, "", fmt.Errorf("encoding what a SubjectAccessReview asks: %w", err)
 	}
-	key := question{sha256.Sum256(text), a.trust()}
+	key := keptBy{sha256.Sum256(text), a.trust()}
 	if kept, ok := a.answers.Get(key); ok {
 		if said, ok := kept.(answered); ok {
 			return said.decide()
