@@ -27,8 +27,11 @@ type accessReviews struct {
 	trust trust
 }
 
-// keptBy is what an answer is kept by: what is asked, by its hash, and under which trust.
-type keptBy struct{ text, trust [sha256.Size]byte }
+// keptBy is what an answer is kept by: what is asked, by its hash, and of which cluster.
+type keptBy struct {
+	text [sha256.Size]byte
+	of   cluster
+}
 
 // answered is what is kept of an answer.
 type answered struct {

@@ -37,6 +37,9 @@ type Config struct {
 	// New tokens from there do not wait for what strangers ask.
 	Trusted  func(ctx context.Context) bool
 	Familiar *Familiar
+	// Lives counts the lives of who asks the apiserver: what one was told is not kept for the
+	// next, which may ask another cluster's. Nil: it has one.
+	Lives func() uint64
 	// Metrics counts the questions; nil counts none.
 	Metrics *Metrics
 }
@@ -55,7 +58,7 @@ func New(cfg Config, reviewer Reviewer, ca CA) (authenticator.Request, authorize
 	if reviewer != nil {
 		reviewer = &placed{Reviewer: reviewer, begin: cfg.Begin, refused: refused}
 	}
-	return newAuthenticator(cfg, reviewer, ca, refused), newAuthorizer(cfg, reviewer, trustOf(ca))
+	return newAuthenticator(cfg, reviewer, ca, refused), newAuthorizer(cfg, reviewer, trustOf(cfg, ca))
 }
 
 func newAuthenticator(cfg Config, reviewer Reviewer, ca CA, refused *refusedTokens) authenticator.Request {
@@ -73,7 +76,7 @@ func newAuthenticator(cfg Config, reviewer Reviewer, ca CA, refused *refusedToke
 		parts = append(parts, byCertificate(ca))
 	}
 	if tokens {
-		token := newTokens(cfg, reviewer, refused, trustOf(ca))
+		token := newTokens(cfg, reviewer, refused, trustOf(cfg, ca))
 		parts = append(parts, bearertoken.New(token), websocket.NewProtocolAuthenticator(token))
 	}
 	nobody := anonymous.NewAuthenticator(nil)

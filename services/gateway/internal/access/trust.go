@@ -8,17 +8,27 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
 
-// trust is the hash of the bundle that client certificates are verified with, as it is now:
-// always the same where there is none. With another one the node may be in another cluster,
-// which knows nobody of whom the one before knew.
-type trust func() [sha256.Size]byte
+// cluster is of which cluster what is kept was said, as far as is known here: it has the hash
+// of the bundle that client certificates are verified with, none where there is none, and the
+// life of who asks the apiserver. With another bundle the node may join another cluster, which
+// knows nobody of whom the one before knew, and with the next life it may be there.
+type cluster struct {
+	bundle [sha256.Size]byte
+	life   uint64
+}
 
-func trustOf(ca CA) trust {
-	return func() (none [sha256.Size]byte) {
-		if ca == nil {
-			return none
+// trust says which one it is now.
+type trust func() cluster
+
+func trustOf(cfg Config, ca CA) trust {
+	return func() (now cluster) {
+		if ca != nil {
+			now.bundle = sha256.Sum256(ca.CurrentCABundleContent())
 		}
-		return sha256.Sum256(ca.CurrentCABundleContent())
+		if cfg.Lives != nil {
+			now.life = cfg.Lives()
+		}
+		return now
 	}
 }
 

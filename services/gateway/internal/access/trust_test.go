@@ -40,21 +40,27 @@ func (m *member) ReviewAccess(_ context.Context, q *authorizationv1.SubjectAcces
 	return answer, nil, nil
 }
 
-// kubeadm reset and join put another bundle there while the gateway runs.
-func TestWhatAClusterSaidIsForgottenWithItsAuthority(t *testing.T) {
+// kubeadm reset and join put another bundle there while the gateway runs, before nodestatus
+// has a certificate of the other cluster, with which it begins anew.
+func TestWhatAClusterSaidIsForgottenWithItsAuthorityAndWithWhoAskedIt(t *testing.T) {
+	var life uint64
 	ca, apiserver := &bundled{text: "first"}, &member{}
-	authn, authz := New(Config{WebhookAuthentication: true, TokenTTL: time.Hour, AllowTTL: time.Hour, DenyTTL: time.Hour}, apiserver, ca)
+	authn, authz := New(Config{WebhookAuthentication: true, TokenTTL: time.Hour, AllowTTL: time.Hour, DenyTTL: time.Hour, Lives: func() uint64 { return life }}, apiserver, ca)
 	for _, step := range []struct {
 		bundle string
+		life   uint64
 		left   bool
 		asked  int
 		in     bool
 	}{
-		{"first", false, 2, true},
-		{"first", true, 2, true}, // as an apiserver that is away: what it said counts for its time
-		{"second", true, 4, false},
+		{"first", 1, false, 2, true},
+		{"first", 1, true, 2, true}, // what it said counts for its time
+		{"second", 1, false, 4, true},
+		{"second", 1, true, 4, true},
+		{"second", 2, true, 6, false},
+		{"second", 2, false, 6, false}, // that it may nothing is kept, too
 	} {
-		ca.text, apiserver.left = step.bundle, step.left
+		ca.text, life, apiserver.left = step.bundle, step.life, step.left
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://n1/metrics", http.NoBody)
 		req.Header.Set("Authorization", "Bearer secret")
 		_, known, _ := authn.AuthenticateRequest(req)
