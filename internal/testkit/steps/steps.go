@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// Few and Many are how much of something there is in the two runs that are compared.
-const Few, Many = 40, 400
+// few and many are how much of something there is in the two runs that are compared.
+const few, many = 40, 400
 
 // sizeEnv tells a run of the test that counts how much there is to be of it.
 const sizeEnv = "POLYLET_STEPS_OF"
@@ -26,7 +26,7 @@ const sizeEnv = "POLYLET_STEPS_OF"
 const most = 25
 
 // Grow fails the test when a block of code of its module is run far more than ten times as
-// often by do(Many) as by do(Few). What is run for many alone is not told apart. The test
+// often by do(400) as by do(40). What is run for many alone is not told apart. The test
 // is built and run anew for that, with its blocks counted, and may do nothing else.
 func Grow(t *testing.T, do func(n int)) {
 	t.Helper()
@@ -52,11 +52,11 @@ func Grown(t *testing.T, do func(n int)) []string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the test with its blocks counted: %v\n%s", err, out)
 	}
-	few, many := count(t, program, Few), count(t, program, Many)
+	less, more := count(t, program, few), count(t, program, many)
 	var grown []string
-	for block, n := range many {
-		if few[block] > 0 && n > most*few[block] {
-			grown = append(grown, fmt.Sprintf("%s is run %d times for %d and %d times for %d", block, few[block], Few, n, Many))
+	for block, n := range more {
+		if less[block] > 0 && n > most*less[block] {
+			grown = append(grown, fmt.Sprintf("%s is run %d times for %d and %d times for %d", block, less[block], few, n, many))
 		}
 	}
 	slices.Sort(grown)
