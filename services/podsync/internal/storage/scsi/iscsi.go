@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/klog/v2"
 )
@@ -17,6 +18,9 @@ const (
 	// and triesForTwo how often for the rest of them, when it can be had by two.
 	mostTries   = 5
 	triesForTwo = 2
+	// attachWithin is how long it is tried by all portals. Meanwhile nobody else's disk of the
+	// target comes or goes, and whoever makes pods may name any portals.
+	attachWithin = 5 * time.Minute
 )
 
 // attachISCSI logs in to a target by all of its portals, and returns the disk's device. The
@@ -37,12 +41,14 @@ func (v *Volumes) attachISCSI(ctx context.Context, w *wanted, t *target) (device
 	}
 	links := map[string]string{}
 	var last error
-	for try := 1; try <= mostTries && ctx.Err() == nil; try++ {
+	inTime, cancel := context.WithTimeout(ctx, attachWithin)
+	defer cancel()
+	for try := 1; try <= mostTries && inTime.Err() == nil; try++ {
 		for _, portal := range t.Portals {
-			if links[portal] != "" {
+			if links[portal] != "" || inTime.Err() != nil {
 				continue
 			}
-			link, err := v.path(ctx, w, t, portal, transport, words)
+			link, err := v.path(inTime, w, t, portal, transport, words)
 			if err != nil {
 				last = err
 				continue

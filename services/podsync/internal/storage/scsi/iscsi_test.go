@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -171,6 +172,37 @@ func TestADiskThatOnePortalHasIsUsedThoughAnotherDoesNotAnswer(t *testing.T) {
 	if n := strings.Count(b.read("asked"), "-p 192.0.2.2:3260 -I default --discover"); n != mostTries {
 		t.Errorf("the other was tried %d times", n)
 	}
+}
+
+// TestPortalsThatDoNotAnswerHoldATargetForAWhileOnly: others wait for its turn.
+func TestPortalsThatDoNotAnswerHoldATargetForAWhileOnly(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.make("sys/block/dm-3/slaves/sd2/")
+	b.make("dev/dm-3")
+	synctest.Test(t, func(t *testing.T) {
+		b.t = t
+		b.restart()
+		b.deps.Run = func(ctx context.Context, _ string, args ...string) (string, error) {
+			switch line := strings.Join(args, " "); {
+			case strings.HasSuffix(line, "-o show"):
+				return "iface.transport_name = tcp\n", nil
+			case strings.HasSuffix(line, "--login"):
+				begin(b.host, portal)
+			case strings.HasSuffix(line, "--discover") && !strings.Contains(line, portal):
+				ctx, cancel := context.WithTimeout(ctx, programWithin)
+				defer cancel()
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			return "", nil
+		}
+		began := time.Now()
+		b.setUp(b.inline("uid-1", "v", source(0, "192.0.2.2", "192.0.2.3", "192.0.2.4")))
+		if took := time.Since(began); took > attachWithin {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 func TestADiskIsWaitedForUntilItsLinkIsThere(t *testing.T) {
