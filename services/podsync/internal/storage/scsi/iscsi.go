@@ -257,9 +257,12 @@ func chap(do func(of []string, more ...string) error, of []string, prefix string
 		return err
 	}
 	for _, key := range []string{"username", "password", "username_in", "password_in"} {
-		word := words[prefix+key]
+		word := strings.TrimSuffix(words[prefix+key], "\n")
 		if word == "" {
 			continue
+		}
+		if strings.ContainsAny(word, "\n\r") {
+			return errors.New(prefix + key + " of the secret has more than one line; correct the secret")
 		}
 		if err := do(of, "-o", "update", "-n", prefix+key, "-v", word); err != nil {
 			return errors.New("iscsiadm does not take " + prefix + key + "; what it says is not shown, since it may name the secret")

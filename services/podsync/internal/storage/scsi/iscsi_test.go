@@ -113,6 +113,23 @@ func TestCHAPIsDoneWithTheSecretsWordsWhichAreInNoError(t *testing.T) {
 	}
 }
 
+// TestAWordOfASecretIsNoLineOfARecord: iscsiadm writes it into a file of lines.
+func TestAWordOfASecretIsNoLineOfARecord(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	r := b.inline("uid-1", "v", source(0))
+	r.Volume.ISCSI.SessionCHAPAuth, r.Volume.ISCSI.SecretRef = true, &v1.LocalObjectReference{Name: "chap"}
+	b.secrets["ns/chap"] = map[string][]byte{"node.session.auth.password": []byte("p4ss\nnode.startup = automatic\n")}
+	if _, err := b.Setup(t.Context(), r); err == nil || !strings.Contains(err.Error(), "node.session.auth.password of the secret has more than one line") || strings.Contains(err.Error()+b.read("asked"), "p4ss") {
+		t.Errorf("%v, asked\n%s", err, b.read("asked"))
+	}
+	b.secrets["ns/chap"]["node.session.auth.password"] = []byte("p4ss\n") // as an editor leaves it
+	b.setUp(r)
+	if !strings.Contains(b.read("asked"), "-v p4ss\niscsiadm") {
+		t.Errorf("asked\n%s", b.read("asked"))
+	}
+}
+
 func TestAVolumeWithAnInitiatorNameHasAnInterfaceOfItsOwn(t *testing.T) {
 	b := newBench(t)
 	b.make("target.json", `{"0": "sd"}`)
