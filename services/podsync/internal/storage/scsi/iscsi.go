@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -122,14 +123,11 @@ func (v *Volumes) path(ctx context.Context, w *wanted, t *target, portal, transp
 	}
 	address := strings.NewReplacer("[", "", "]", "").Replace(portal) // links have none
 	name := "ip-" + address + "-iscsi-" + t.Iqn + "-lun-" + t.Lun
-	if transport != "tcp" {
-		name = "pci-*-" + name
-	}
 	dir := filepath.Join(v.cfg.Dev, "disk/by-path")
 	link = await(ctx, dir, deviceWithin, func() string {
-		found, _ := filepath.Glob(filepath.Join(dir, strings.ReplaceAll(name, "[", `\[`)))
-		for _, link := range found {
-			if v.named(link) != "" {
+		entries, _ := os.ReadDir(dir) // it may not be there yet
+		for _, e := range entries {
+			if link := filepath.Join(dir, e.Name()); leads(e.Name(), name, transport) && v.named(link) != "" {
 				return link
 			}
 		}
@@ -139,6 +137,16 @@ func (v *Volumes) path(ctx context.Context, w *wanted, t *target, portal, transp
 		return "", fmt.Errorf("timed out waiting for device at path %s after %ds", filepath.Join(dir, name), int(deviceWithin.Seconds()))
 	}
 	return link, nil
+}
+
+// leads says whether a link's name is that of a disk, before which stands the adapter where
+// that speaks iSCSI itself.
+func leads(link, name, transport string) bool {
+	if transport == "tcp" {
+		return link == name
+	}
+	adapter, ours := strings.CutSuffix(link, "-"+name)
+	return ours && strings.HasPrefix(adapter, "pci-") && !strings.Contains(adapter, "-iscsi-")
 }
 
 // hostOf is the SCSI host of a session by a portal.

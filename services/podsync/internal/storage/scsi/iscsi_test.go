@@ -113,6 +113,26 @@ func TestCHAPIsDoneWithTheSecretsWordsWhichAreInNoError(t *testing.T) {
 	}
 }
 
+// TestALinkToAnotherTargetsDiskIsNotTaken: a target may choose its name.
+func TestALinkToAnotherTargetsDiskIsNotTaken(t *testing.T) {
+	const name = "ip-192.0.2.1:3260-iscsi-iqn.a-lun-0"
+	for _, c := range []struct {
+		link, transport string
+		want            bool
+	}{
+		{name, "tcp", true},
+		{name + "-part1", "tcp", false},
+		{"pci-0000:04:00.0-" + name, "tcp", false},
+		{"pci-0000:04:00.0-" + name, "be2iscsi", true},
+		{name, "be2iscsi", false},
+		{"pci-0000:04:00.0-ip-198.51.100.1:3260-iscsi-iqn.x-" + name, "be2iscsi", false},
+	} {
+		if got := leads(c.link, name, c.transport); got != c.want {
+			t.Errorf("%s by %s: %v", c.link, c.transport, got)
+		}
+	}
+}
+
 // TestAWordOfASecretIsNoLineOfARecord: iscsiadm writes it into a file of lines.
 func TestAWordOfASecretIsNoLineOfARecord(t *testing.T) {
 	b := newBench(t)
