@@ -23,6 +23,7 @@ var programs = []string{
 	"services/podsync/internal/runtime/image/credentialprovider/run.go",
 	"services/podsync/internal/resources/userns/host.go",
 	"services/podsync/internal/storage/mount/remote.go",
+	"services/podsync/internal/storage/scsi/programs.go",
 }
 
 func TestNothingThatShipsRunsAShell(t *testing.T) {

@@ -40,7 +40,7 @@ func ownFlags() []string { return []string{"podsync", "stats", "nodestatus"} }
 // with it.
 func handOutLive(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	log := klog.FromContext(ctx).WithName("handout")
-	_, release, err := ownKept(keptDir(loaded.Flags.RootDir), "", log) // its services say whether they run
+	_, release, err := ownKept(ctx, keptDir(loaded.Flags.RootDir), "", log) // its services say whether they run
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,14 +23,15 @@ const bootIDFile = "/proc/sys/kernel/random/boot_id"
 // ownKept makes this process the only owner of a directory of configurations until
 // release is called: two of them, with different --services say, would each judge the
 // other's changes and take them back. One that was killed is gone at once; one that ends
-// is waited for. killed: the one before has not released it, in this run of the machine,
-// which bootID is a file of; empty: that is not asked.
-func ownKept(dir, bootID string, log klog.Logger) (killed bool, release func(), err error) {
-	return ownKeptBy(unix.Flock, dir, bootID, log)
+// is waited for. killed: the one before was neither asked to end nor has it released it, in
+// this run of the machine, which bootID is a file of; empty: that is not asked. Who is
+// asked to end, which ctx tells, may be ended before all that it has begun has ended.
+func ownKept(ctx context.Context, dir, bootID string, log klog.Logger) (killed bool, release func(), err error) {
+	return ownKeptBy(ctx, unix.Flock, dir, bootID, log)
 }
 
 // ownKeptBy is ownKept with a way to lock a file.
-func ownKeptBy(flock func(fd, how int) error, dir, bootID string, log klog.Logger) (killed bool, release func(), err error) {
+func ownKeptBy(ctx context.Context, flock func(fd, how int) error, dir, bootID string, log klog.Logger) (killed bool, release func(), err error) {
 	if err = errors.Join(os.MkdirAll(filepath.Dir(dir), 0o750), os.MkdirAll(dir, 0o700)); err != nil {
 		return false, func() {}, nil // the controller says that nothing can be kept
 	}
@@ -42,7 +44,7 @@ func ownKeptBy(flock func(fd, how int) error, dir, bootID string, log klog.Logge
 	for deadline := time.Now().Add(takeOver); ; time.Sleep(retry.Next()) {
 		err := flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			killed, release = holdKept(file, bootID, log)
+			killed, release = holdKept(ctx, file, bootID, log)
 			return killed, release, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) { // a file system without locks, say
@@ -57,9 +59,9 @@ func ownKeptBy(flock func(fd, how int) error, dir, bootID string, log klog.Logge
 	}
 }
 
-// holdKept writes into the lock's file which run of the machine it is held in, until it is
-// released.
-func holdKept(file *os.File, bootID string, log klog.Logger) (killed bool, release func()) {
+// holdKept writes into the lock's file which run of the machine it is held in, until its
+// owner is asked to end.
+func holdKept(ctx context.Context, file *os.File, bootID string, log klog.Logger) (killed bool, release func()) {
 	var boot []byte
 	var err error
 	if bootID != "" {
@@ -74,8 +76,11 @@ func holdKept(file *os.File, bootID string, log klog.Logger) (killed bool, relea
 	if _, err := file.WriteAt(boot, 0); err != nil {
 		log.Error(err, "Whether this owner of the configuration was killed will not be known")
 	}
+	asked := func() { _ = file.Truncate(0) } // else the next start is taken for one after a kill
+	stop := context.AfterFunc(ctx, asked)
 	return killed, func() {
-		_ = file.Truncate(0) // else the next start is taken for one after a kill
+		stop()
+		asked()
 		_ = file.Close()
 	}
 }

@@ -105,7 +105,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	var configuration *live
 	if loaded.Flags.LiveConfig {
-		killed, giveUp, err := ownKept(keptDir(loaded.Flags.RootDir), bootIDFile, log)
+		killed, giveUp, err := ownKept(ctx, keptDir(loaded.Flags.RootDir), bootIDFile, log)
 		if err != nil {
 			return err
 		}

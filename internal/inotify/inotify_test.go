@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,19 @@ func TestADirectoryThatGoesIsTold(t *testing.T) {
 	}
 }
 
+func TestADirectoryThatIsMovedIsToldWhereNobodyWatchesItsName(t *testing.T) {
+	b := newBench(t)
+	b.add(b.dir, true)
+	dir := filepath.Join(t.TempDir(), "x")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.add(dir, true)
+	if got := b.does(func() error { return os.Rename(dir, dir+" moved") }); !slices.Equal(got, []Event{{dir, true}}) {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestADirectoryOfTwoNamesTellsUnderBothUntilEachIsRemoved(t *testing.T) {
 	b := newBench(t)
 	link := filepath.Join(t.TempDir(), "link")
@@ -216,5 +230,88 @@ func TestEventsThatAreLostAreSaid(t *testing.T) {
 	case err := <-b.Errors():
 		t.Errorf("its end is an error: %v", err)
 	default:
+	}
+}
+
+func TestADirectoryThatIsAddedTwiceTellsOnceAndOfItsFilesAllTheSame(t *testing.T) {
+	b := newBench(t)
+	link, file := filepath.Join(t.TempDir(), "link"), filepath.Join(b.dir, "file")
+	if err := errors.Join(os.Symlink(b.dir, link), os.WriteFile(file, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	b.add(b.dir, true)
+	b.add(b.dir, true)
+	if got := b.does(func() error { return os.Remove(file) }); !slices.Equal(got, []Event{{file, true}}) {
+		t.Errorf("added twice: %v", got)
+	}
+	b.add(link, false) // another asks for its names only
+	if got := b.does(func() error { return os.WriteFile(file, []byte("x"), 0o600) }); !slices.Contains(got, Event{file, false}) {
+		t.Errorf("whoever has asked for files is told: %v", got)
+	}
+}
+
+func TestANameThatLeadsToAnotherDirectoryTellsOfThatOnly(t *testing.T) {
+	b := newBench(t)
+	b.add(b.dir, true)
+	one, two, link := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "two"), filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Mkdir(one, 0o700), os.Mkdir(two, 0o700), os.Symlink(one, link)); err != nil {
+		t.Fatal(err)
+	}
+	b.add(link, true)
+	if err := errors.Join(os.Remove(link), os.Symlink(two, link)); err != nil {
+		t.Fatal(err)
+	}
+	b.add(link, true)
+	got := b.does(func() error { return errors.Join(os.Mkdir(one+"/a", 0o700), os.Mkdir(two+"/b", 0o700)) })
+	if !slices.Equal(got, []Event{{link + "/b", true}}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// The kernel tells of the end of a watch later than the name leads elsewhere.
+func TestTheEndOfAWatchTakesNothingFromTheNextOfItsName(t *testing.T) {
+	b := newBench(t)
+	b.paths[1], b.paths[2], b.watch["name"], b.watch["gone"] = []string{"name", "gone"}, []string{"name"}, 2, 1
+	if got := b.take(1, unix.IN_IGNORED); len(got) != 0 {
+		t.Errorf("it is told of %v", got)
+	}
+	_, stays := b.paths[1]
+	if _, goes := b.watch["gone"]; stays || goes || b.watch["name"] != 2 {
+		t.Errorf("what is left: %v, %v", b.paths, b.watch)
+	}
+}
+
+func TestThatTheKernelsQueueWasFullIsSaid(t *testing.T) {
+	b := newBench(t)
+	b.add(b.dir, false)
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	most, convErr := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err := errors.Join(err, convErr); err != nil || most > 1<<16 {
+		t.Skipf("the kernel's queue is too long to be filled: %d, %v", most, err)
+	}
+	name := filepath.Join(b.dir, "x")
+	for range most/2 + 200 { // two events each, and what the Watcher has read already
+		if err := errors.Join(os.Mkdir(name, 0o700), os.Remove(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for {
+		select {
+		case <-b.Events():
+		case err := <-b.Errors():
+			if !errors.Is(err, ErrLost) {
+				t.Error(err)
+			}
+			return
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing more is told")
+		}
+	}
+}
+
+func TestNoProgramThatIsStartedHasTheWatcher(t *testing.T) {
+	b := newBench(t)
+	if flags, err := unix.FcntlInt(uintptr(b.fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("its descriptor has the flags %#x, %v", flags, err)
 	}
 }

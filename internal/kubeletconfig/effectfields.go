@@ -3,7 +3,7 @@ package kubeletconfig
 // Parts of the kubelet's work that are to come, as notices name them.
 const (
 	noManagers     = "nothing is pinned to processors or memory nodes until there are resource managers"
-	noVolumes      = "of volumes outside the node only those of CSI drivers and of NFS are there, without what this is for"
+	noVolumes      = "of volumes outside the node only those of CSI drivers, NFS, iSCSI and Fibre Channel are there, without what this is for"
 	asKubelet      = "the kubelet does not use it either"
 	cadvisorLegacy = "the kubelet takes it for cAdvisor's sake and does not use it either"
 )

@@ -230,6 +230,9 @@ func TestTheKeyOfARequestOutlivesTheProcess(t *testing.T) {
 	if err != nil || string(firstPEM) != string(againPEM) {
 		t.Fatalf("after a restart there is another key: %v", err)
 	}
+	if info, err := os.Stat(s.keyPath()); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the key is %v, %v", info.Mode(), err)
+	}
 	if !first.Public().(*ecdsa.PublicKey).Equal(again.Public()) {
 		t.Error("the keys differ")
 	}
@@ -288,12 +291,21 @@ func TestOnlyADirectoryOfAKubeletsOwnIsGivenAway(t *testing.T) {
 			t.Errorf("a directory with %s: %v, owner %d", name, err, owner(cluster))
 		}
 	}
-	link := t.TempDir() + "/link"
-	if err := os.Symlink(cluster, link); err != nil {
+	link, empty := t.TempDir()+"/link", t.TempDir()
+	if err := os.Symlink(empty, link); err != nil {
 		t.Fatal(err)
 	}
-	if err := Prepare(link, user); err == nil {
-		t.Error("a link is followed")
+	if err := Prepare(link, user); err == nil || owner(empty) != 0 {
+		t.Errorf("a link is followed: %v", err)
+	}
+	if err := os.Chmod(others, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if err := Prepare(others, user); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(others); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("its owner may do %v, %v", info.Mode(), err)
 	}
 }
 

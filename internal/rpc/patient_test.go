@@ -95,3 +95,20 @@ func TestPatienceEnds(t *testing.T) {
 		}
 	})
 }
+
+func TestPatienceIsNotForAConnectionThatRestsOrHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := late(t, 0)
+		for name, wantErr := range map[string]bool{"rests": false, "has ended": true} {
+			if wantErr {
+				conn = late(t, 0)
+				conn.Close()
+			}
+			begin := time.Now()
+			_, err := healthgrpc.NewHealthClient(Patient(conn, time.Hour)).Check(t.Context(), &healthgrpc.HealthCheckRequest{})
+			if (err != nil) != wantErr || time.Since(begin) != 0 {
+				t.Errorf("one that %s: %v after %v", name, err, time.Since(begin))
+			}
+		}
+	})
+}

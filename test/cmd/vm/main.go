@@ -146,7 +146,7 @@ func fill(ctx context.Context, k kind, root, work, payload string) error {
 			return err
 		}
 	}
-	for program, of := range map[string]string{vm.Program: "./test/vm", "bin/volume.test": "./services/podsync/internal/storage/volume"} {
+	for program, of := range map[string]string{vm.Program: "./test/vm", "bin/volume.test": "./services/podsync/internal/storage/volume", "bin/scsi.test": "./services/podsync/internal/storage/scsi"} {
 		if err := command(ctx, root, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(payload, program), of); err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ const (
 // packages are what the machine needs beside the minimal base.
 var packages = []string{
 	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "iptables",
-	"runc", "containernetworking-plugins", "ca-certificates",
+	"runc", "containernetworking-plugins", "ca-certificates", "open-iscsi",
 }
 
 // masked units never start: the initial RAM disk has done it, or nobody is there

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 )
 
@@ -245,4 +246,87 @@ func TestOfWhatAnApiserverSaysWithoutEndALineIsTold(t *testing.T) {
 	if got := waiting("csr", "signer", answer{state: strings.Repeat("y", 1<<20)}); len(got) > 5000 {
 		t.Errorf("%d bytes are told of a request that cannot be looked at", len(got))
 	}
+}
+
+// Whoever may make requests can make one of a name that was deleted; what is signed without
+// an approval nobody has allowed.
+func TestAnAnswerCountsOfTheOwnRequestAndOnceItIsApproved(t *testing.T) {
+	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr", UID: "own"}}
+	r.Status.Certificate = []byte("x")
+	if got := judge(r, "own"); got.done() {
+		t.Errorf("without an approval: %+v", got)
+	}
+	r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved}}
+	if got := judge(r, "own"); string(got.issued) != "x" {
+		t.Errorf("approved: %+v", got)
+	}
+	if got := judge(r, "another"); got.issued != nil || got.err == nil || !strings.Contains(got.err.Error(), "made anew by somebody") {
+		t.Errorf("another's: %+v", got)
+	}
+}
+
+func TestACallThatHangsIsToldAndNoOtherWaitsForIt(t *testing.T) {
+	for verb, want := range map[string]string{"create": "no new client certificate: the bootstrap kubeconfig: ", "get": "cannot look at it: "} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.approve(false)
+			w.set(func() {
+				w.fault = func(q fakeapiserver.Request) fakeapiserver.Fault {
+					return fakeapiserver.Fault{Hang: q.Verb == verb && q.UserAgent != "admin"}
+				}
+			})
+			w.start()
+			time.Sleep(callWithin + 15*time.Second)
+			w.wantWaits(want)
+			w.set(func() { w.fault = nil })
+			w.approve(true)
+			time.Sleep(2 * time.Minute)
+			if verb == "get" {
+				w.answer(certificatesv1.CertificateApproved)
+				time.Sleep(time.Minute)
+			}
+			if w.now() == nil {
+				t.Errorf("%s answers again, and it waits for %q", verb, w.waits())
+			}
+		})
+	}
+}
+
+// Somebody has put another there meanwhile.
+func TestARequestIsWaitedForNoLongerThanACertificateIsWanted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.approve(false)
+		w.start()
+		time.Sleep(time.Minute)
+		w.wantWaits("waits for the approval")
+		_, keyPEM, err := w.store.PendingKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed, err := w.signer.sign(w.requests()[0].Spec.Request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := nodecert.Parse(signed, keyPEM)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.store.Write(p, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := w.waits(); got != "" {
+			t.Errorf("it waits for %q", got)
+		}
+	})
+}
+
+func TestASignerOfSecondsIsNotAskedAllTheTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.signer.change = func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now(), time.Now().Add(2*time.Second) }
+		w.start()
+		time.Sleep(10 * time.Minute)
+		if got := w.count(); got < 10 || got > 310 {
+			t.Errorf("%d certificates in ten minutes", got)
+		}
+	})
 }

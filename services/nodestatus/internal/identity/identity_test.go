@@ -199,3 +199,17 @@ func TestAWarningIsSentAgainOnceTheClockWasSetBackByADay(t *testing.T) {
 		t.Error("of another certificate nothing is told")
 	}
 }
+
+// A node with a token has none.
+func TestOfNoCertificateNothingIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var told said
+		_ = Watch(ctx, Certificate{Name: "x", Valid: func() (begin, end time.Time) { return }, Ended: func() { t.Error("its end is told") }},
+			&told, func(_ context.Context, e node.Event) { t.Errorf("event %+v", e) })
+		if told.last != "" {
+			t.Errorf("told %q", told.last)
+		}
+	})
+}

@@ -67,3 +67,8 @@ func Condition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
 	}
 	return nil
 }
+
+// ConditionsByType is Condition for all of a list.
+func ConditionsByType(list []v1.PodCondition) Index[v1.PodConditionType, v1.PodCondition] {
+	return NewIndex(list, func(c *v1.PodCondition) v1.PodConditionType { return c.Type })
+}

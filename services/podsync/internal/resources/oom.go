@@ -25,23 +25,25 @@ func OOMScoreAdj(pod *v1.Pod, c *v1.Container, capacity int64) int64 {
 	case v1.PodQOSBestEffort:
 		return oomBestEffort
 	}
-	score := burstable(pod, c, capacity)
+	extra := spare(pod)
+	score := burstable(c, extra, capacity)
 	if own, kind := podutil.Container(pod, c.Name); kind == podutil.Init && podutil.Sidecar(own) {
 		// No higher than that of the container which asks for least: one that takes more
 		// than it asked for is not to outlive those that it serves.
 		serves := int64(0)
 		for i := range pod.Spec.Containers {
-			serves = max(serves, burstable(pod, &pod.Spec.Containers[i], capacity))
+			serves = max(serves, burstable(&pod.Spec.Containers[i], extra, capacity))
 		}
 		score = min(score, serves)
 	}
 	return score
 }
 
-// burstable is lower the more of the node's memory the container asked for.
-func burstable(pod *v1.Pod, c *v1.Container, capacity int64) int64 {
+// burstable is lower the more of the node's memory the container asked for, together
+// with its part of what the pod asks for beside.
+func burstable(c *v1.Container, extra, capacity int64) int64 {
 	q := c.Resources.Requests[v1.ResourceMemory]
-	request := q.Value() + spare(pod)
+	request := q.Value() + extra
 	score := int64(oomBestEffort)
 	if capacity > 0 {
 		score -= oomBestEffort * request / capacity

@@ -31,7 +31,8 @@ type Unlinked struct {
 	Path string
 	// Root is whether it lies on the filesystem of the process's root directory, and that
 	// is of directories laid over each other: what such a one weighs is found by its
-	// directories, which do not show the file. btrfs and a device weigh it with all else.
+	// directories, which do not show the file. btrfs and a device weigh it with all else. Who
+	// can only read it may have one of the image's, which takes no room of its own.
 	Root bool
 }
 
@@ -57,7 +58,7 @@ func (p Proc) Unlinked(ctx context.Context, pid int, found func(Unlinked)) (all 
 		names, err := f.Readdirnames(namesAtOnce)
 		for _, name := range names {
 			if u, is := unlinked(int(f.Fd()), filepath.Join(dir, "fd", name), name); is {
-				u.Root = u.Inode.Device == root && laid()
+				u.Root = u.Inode.Device == root && laid() && writable(filepath.Join(dir, "fd", name))
 				found(u)
 			}
 		}
@@ -78,6 +79,13 @@ func unlinked(dir int, path, name string) (Unlinked, bool) {
 		return Unlinked{}, false
 	}
 	return Unlinked{Inode: Inode{deviceOf(st), st.Ino}, Bytes: st.Blocks * 512, Path: strings.TrimSuffix(target, deleted)}, true
+}
+
+// writable says of an entry of a process's open files whether it may write there.
+// Source: https://docs.kernel.org/filesystems/proc.html, fd
+func writable(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().Perm()&0o200 != 0
 }
 
 // longestMounts bounds what is read of a process's mounts.

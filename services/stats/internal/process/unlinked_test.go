@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -78,5 +79,22 @@ func TestARootIsOfDirectoriesLaidOverEachOtherByItsLastMount(t *testing.T) {
 	}
 	if overlaid("/nowhere") {
 		t.Error("of a process that ended")
+	}
+}
+
+func TestWhetherAnOpenFileMayBeWrittenIsSeen(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	for flags, want := range map[int]bool{os.O_RDONLY: false, os.O_WRONLY: true, os.O_RDWR: true} {
+		f, err := os.OpenFile(name, flags|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := writable(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); got != want {
+			t.Errorf("opened with %d: %v", flags, got)
+		}
+		_ = f.Close()
+	}
+	if writable("/proc/self/fd/999999") {
+		t.Error("of none")
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/polylet/polylet/services/podsync/internal/cluster/slots"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/namespacelimit"
 )
 
 // ErrStandalone says that there is no apiserver to read from.
@@ -95,8 +95,8 @@ type Store struct {
 	client kubernetes.Interface
 
 	services *serviceList
-	asking   slots.Pool // for lists and watches
-	reading  slots.Pool // for single reads
+	asking   namespacelimit.Pool // for lists and watches
+	reading  namespacelimit.Pool // for single reads
 
 	mu           sync.Mutex
 	run          context.Context    // nil until Run

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/polylet/polylet/services/podsync/internal/cluster/slots"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/namespacelimit"
 )
 
 const (
@@ -108,7 +108,7 @@ type Credential struct {
 // Cache holds the certificates; safe for concurrent use.
 type Cache struct {
 	deps   Deps
-	asking slots.Pool
+	asking namespacelimit.Pool
 
 	mu      sync.Mutex
 	slots   map[types.UID]map[place]*slot

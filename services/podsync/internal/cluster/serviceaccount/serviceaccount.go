@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
-	"github.com/polylet/polylet/services/podsync/internal/cluster/slots"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/namespacelimit"
 )
 
 const (
@@ -95,7 +95,7 @@ type Cache struct {
 	cfg       Config
 	requester Requester
 
-	asking slots.Pool
+	asking namespacelimit.Pool
 
 	mu     sync.Mutex
 	tokens map[types.UID]map[Request]*slot // by the pod's UID

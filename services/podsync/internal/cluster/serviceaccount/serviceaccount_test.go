@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/polylet/polylet/services/podsync/internal/cluster/slots"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/namespacelimit"
 )
 
 // issuer is an apiserver that counts, and fails while err is set.
@@ -285,8 +285,8 @@ func TestAPodThatNamesManyTokensLeavesTheApiserverToOthers(t *testing.T) {
 		i.mu.Lock()
 		asked := len(i.calls)
 		i.mu.Unlock()
-		if asked == 0 || asked > slots.Most {
-			t.Errorf("%d tokens of one namespace are asked for at once, want at most %d", asked, slots.Most)
+		if asked == 0 || asked > namespacelimit.Most {
+			t.Errorf("%d tokens of one namespace are asked for at once, want at most %d", asked, namespacelimit.Most)
 		}
 		other := request
 		other.Namespace, other.PodUID = "other", "other"

@@ -47,7 +47,7 @@ func (e *Executor) removeLogs(t Task, count int) {
 		return
 	}
 	dir := filepath.Join(e.PodLogDir(t.Pod), filepath.Base(t.Action.Container))
-	if highest, ok := e.LogCounts(t.Pod)[t.Action.Container]; ok && highest == count && e.deps.Returns(t.UID) {
+	if highest, ok := highestLog(dir); ok && highest == count && e.deps.Returns(t.UID) {
 		for n := range count { // what was kept so before
 			removeLog(dir, n)
 		}
@@ -152,17 +152,24 @@ func (e *Executor) LogCounts(pod *v1.Pod) map[string]int {
 	}
 	counts := map[string]int{}
 	for _, c := range containers {
-		files, err := os.ReadDir(filepath.Join(e.PodLogDir(pod), c.Name()))
-		if err != nil {
-			continue
-		}
-		for _, f := range files {
-			number, _, _ := strings.Cut(f.Name(), ".log")
-			n, err := strconv.Atoi(number)
-			if highest, ok := counts[c.Name()]; err == nil && n >= 0 && (!ok || n > highest) {
-				counts[c.Name()] = n
-			}
+		if n, some := highestLog(filepath.Join(e.PodLogDir(pod), c.Name())); some {
+			counts[c.Name()] = n
 		}
 	}
 	return counts
+}
+
+// highestLog is the highest <n>.log of one container; false when it has none.
+func highestLog(dir string) (highest int, some bool) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, false
+	}
+	for _, f := range files {
+		number, _, _ := strings.Cut(f.Name(), ".log")
+		if n, err := strconv.Atoi(number); err == nil && n >= 0 && (!some || n > highest) {
+			highest, some = n, true
+		}
+	}
+	return highest, some
 }

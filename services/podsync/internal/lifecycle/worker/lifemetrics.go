@@ -114,8 +114,9 @@ func (m *Metrics) ended(older, newer *v1.PodStatus) {
 		{"container", older.ContainerStatuses, newer.ContainerStatuses},
 		{"ephemeral_container", older.EphemeralContainerStatuses, newer.EphemeralContainerStatuses},
 	} {
+		were := podutil.ByName(lists.older)
 		for i := range lists.newer {
-			was := podutil.StatusIn(lists.older, lists.newer[i].Name)
+			was := were.Find(lists.newer[i].Name)
 			for _, end := range ends(&lists.newer[i]) {
 				if !hasEnd(was, end.ContainerID) {
 					m.life.terminated.WithLabelValues(lists.kind, exitCode(end.ExitCode), endReason(end.Reason)).Inc()

@@ -90,18 +90,28 @@ func (w *worker) transitions(old, now *v1.PodStatus) {
 	if now.Reason == "DeadlineExceeded" && old.Reason != now.Reason {
 		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeNormal, now.Reason, now.Message)
 	}
+	for _, st := range beginWaiting(old, now) {
+		w.backOff(st)
+	}
+}
+
+// beginWaiting are the containers that wait for something else than before, or after
+// another end; debug containers start once.
+func beginWaiting(old, now *v1.PodStatus) (begin []*v1.ContainerStatus) {
 	for _, lists := range [][2][]v1.ContainerStatus{
 		{old.InitContainerStatuses, now.InitContainerStatuses},
 		{old.ContainerStatuses, now.ContainerStatuses},
 	} {
+		were := podutil.ByName(lists[0])
 		for i := range lists[1] {
 			st := &lists[1][i]
-			before := podutil.StatusIn(lists[0], st.Name)
+			before := were.Find(st.Name)
 			if reason := waiting(st); reason != "" && (reason != waiting(before) || lastOf(st) != lastOf(before)) {
-				w.backOff(st, reason)
+				begin = append(begin, st)
 			}
 		}
 	}
+	return begin
 }
 
 // otherFamily tells of an address of the node that is of another family than the
@@ -129,9 +139,9 @@ func family(ip string) string {
 }
 
 // backOff records the events of a container that waits after failures.
-func (w *worker) backOff(st *v1.ContainerStatus, reason string) {
+func (w *worker) backOff(st *v1.ContainerStatus) {
 	pod, events := w.state.Pod, w.reg.deps.Events
-	switch reason {
+	switch reason := waiting(st); reason {
 	case "CrashLoopBackOff":
 		events.Container(pod, st.Name, v1.EventTypeWarning, "BackOff",
 			fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", st.Name, pod.Name, pod.Namespace, pod.UID))

@@ -71,37 +71,22 @@ func (b *Board) Set(pod *v1.Pod, targets []podstate.Target) {
 		if len(targets) == 0 {
 			return
 		}
-		r = &rows{targets: map[podstate.ProbeKey]podstate.Target{}, results: b.kept.results(pod.UID), counts: map[podstate.ProbeKey]Count{}}
-		delete(b.kept, pod.UID)
-		b.pods[pod.UID] = r
-		for key, result := range r.results {
-			b.failedLocked(pod.UID, key, result)
-		}
+		r = b.openLocked(pod.UID)
 	}
 	specChanged := r.pod == nil || r.pod != pod
 	r.pod = pod
 	keep := make(map[podstate.ProbeKey]bool, len(targets))
+	containers := podutil.ContainersByName(pod)
 	for _, t := range targets {
 		if old, ok := r.targets[t.ProbeKey]; ok && old == t && !specChanged {
 			keep[t.ProbeKey] = true
 			continue
 		}
-		full, ok := resolve(pod, t)
-		if !ok {
-			continue
+		c, _ := containers.Of(t.Container)
+		if full, ok := resolve(pod, c, t); ok {
+			keep[t.ProbeKey] = true
+			b.putLocked(r, t, full)
 		}
-		keep[t.ProbeKey] = true
-		if r.targets[t.ProbeKey].ContainerID != t.ContainerID {
-			delete(r.counts, t.ProbeKey)
-		}
-		r.targets[t.ProbeKey] = t
-		if r.results[t.ProbeKey].ContainerID != t.ContainerID {
-			delete(r.results, t.ProbeKey)
-		}
-		if id, failed := b.failures[pod.UID][t.ProbeKey]; failed && id != t.ContainerID {
-			delete(b.failures[pod.UID], t.ProbeKey)
-		}
-		b.store.Set(full.Key, bounded(pod, full))
 	}
 	for key := range r.targets {
 		if !keep[key] {
@@ -111,6 +96,33 @@ func (b *Board) Set(pod *v1.Pod, targets []podstate.Target) {
 	if len(r.targets) == 0 {
 		delete(b.pods, pod.UID)
 	}
+}
+
+// openLocked begins the rows of a pod, with the results that the previous run had.
+func (b *Board) openLocked(uid types.UID) *rows {
+	r := &rows{targets: map[podstate.ProbeKey]podstate.Target{}, results: b.kept.results(uid), counts: map[podstate.ProbeKey]Count{}}
+	delete(b.kept, uid)
+	b.pods[uid] = r
+	for key, result := range r.results {
+		b.failedLocked(uid, key, result)
+	}
+	return r
+}
+
+// putLocked sets a target. What is known of another container's probe is dropped.
+func (b *Board) putLocked(r *rows, t podstate.Target, full Target) {
+	uid := r.pod.UID
+	if r.targets[t.ProbeKey].ContainerID != t.ContainerID {
+		delete(r.counts, t.ProbeKey)
+	}
+	r.targets[t.ProbeKey] = t
+	if r.results[t.ProbeKey].ContainerID != t.ContainerID {
+		delete(r.results, t.ProbeKey)
+	}
+	if id, failed := b.failures[uid][t.ProbeKey]; failed && id != t.ContainerID {
+		delete(b.failures[uid], t.ProbeKey)
+	}
+	b.store.Set(full.Key, bounded(r.pod, full))
 }
 
 func (b *Board) drop(uid types.UID, r *rows, key podstate.ProbeKey) {
@@ -132,7 +144,8 @@ func (b *Board) Target(key Key) (Target, bool) {
 	if !ok {
 		return Target{}, false
 	}
-	return resolve(r.pod, t)
+	c, _ := podutil.Container(r.pod, t.Container)
+	return resolve(r.pod, c, t)
 }
 
 // Remove drops targets and results of a pod.

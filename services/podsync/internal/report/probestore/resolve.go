@@ -5,14 +5,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
-	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 )
 
 // resolve makes a target whole from the pod's spec: ports by number, commands
-// with the container's literal environment. Not ok when the spec has no such probe.
-func resolve(pod *v1.Pod, t podstate.Target) (Target, bool) {
-	c, _ := podutil.Container(pod, t.Container)
+// with the container's literal environment. c is its container, nil when the spec has
+// none. Not ok when the spec has no such probe.
+func resolve(pod *v1.Pod, c *v1.Container, t podstate.Target) (Target, bool) {
 	if c == nil {
 		return Target{}, false
 	}

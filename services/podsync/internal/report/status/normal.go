@@ -34,8 +34,9 @@ func normalize(st v1.PodStatus, known v1.PodStatus) v1.PodStatus {
 	out.NodeAllocatableResourceClaimStatuses = nil
 	out.Resize = ""
 	out.StartTime = wholeSecondsPointer(out.StartTime)
+	others := podutil.ConditionsByType(known.Conditions)
 	out.Conditions = slices.DeleteFunc(out.Conditions, func(c v1.PodCondition) bool {
-		other := podutil.Condition(known.Conditions, c.Type)
+		other := others.Find(c.Type)
 		return !owned(c.Type) && other != nil && sameCondition(c, *other)
 	})
 	for i := range out.Conditions {
@@ -103,9 +104,10 @@ func stamp(desired *v1.PodStatus, known v1.PodStatus, now time.Time) {
 	}
 	// A request under way still reads the old slice.
 	desired.Conditions = slices.Clone(desired.Conditions)
+	had := podutil.ConditionsByType(known.Conditions)
 	for i := range desired.Conditions {
 		c := &desired.Conditions[i]
-		if old := podutil.Condition(known.Conditions, c.Type); old != nil && old.Status == c.Status && !old.LastTransitionTime.IsZero() {
+		if old := had.Find(c.Type); old != nil && old.Status == c.Status && !old.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = old.LastTransitionTime
 		} else if c.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = wholeSeconds(metav1.Time{Time: now})
@@ -113,11 +115,26 @@ func stamp(desired *v1.PodStatus, known v1.PodStatus, now time.Time) {
 	}
 }
 
+// withOthers are the conditions that were sent, and those of other types that the object
+// has beside them.
+func withOthers(sent, object []v1.PodCondition) []v1.PodCondition {
+	all := slices.Clone(sent)
+	mine, others := podutil.ConditionsByType(sent), podutil.ConditionsByType(object)
+	for i := range object {
+		c := &object[i]
+		if mine.Find(c.Type) == nil && others.Find(c.Type) == c {
+			all = append(all, *c)
+		}
+	}
+	return all
+}
+
 // same says whether the apiserver, which has known, needs nothing to show
 // desired. Both are normalized; foreign conditions of known do not count.
 func same(desired, known v1.PodStatus) bool {
+	had := podutil.ConditionsByType(known.Conditions)
 	for _, c := range desired.Conditions {
-		old := podutil.Condition(known.Conditions, c.Type)
+		old := had.Find(c.Type)
 		if old == nil || !sameCondition(c, *old) || !c.LastTransitionTime.Equal(&old.LastTransitionTime) {
 			return false
 		}

@@ -269,12 +269,7 @@ func (w *Writer) acceptLocked(e *entry, r request, object *v1.Pod) {
 		// or a webhook changed some of it: it is not sent again before the
 		// object changes.
 		e.known = r.desired
-		e.known.Conditions = slices.Clone(r.desired.Conditions)
-		for _, c := range object.Status.Conditions {
-			if podutil.Condition(e.known.Conditions, c.Type) == nil {
-				e.known.Conditions = append(e.known.Conditions, c)
-			}
-		}
+		e.known.Conditions = withOthers(r.desired.Conditions, object.Status.Conditions)
 		e.knownOf, e.rv = object.UID, object.ResourceVersion
 	}
 	e.accepted = r.version

@@ -20,9 +20,10 @@ func Shown(pod *v1.Pod) (Allocation, bool) {
 	waits, under := is(v1.PodResizePending), is(v1.PodResizeInProgress)
 	a := Of(pod)
 	told := false
+	statuses, containers := podutil.TellsOf(st), podutil.ContainersByName(pod)
 	for name, asked := range a.Containers {
-		cs := podutil.ContainerStatus(st, name)
-		if len(asked.Requests) == 0 || cs == nil && ordinaryInit(pod, name) {
+		cs := statuses.Of(name)
+		if len(asked.Requests) == 0 || cs == nil && ordinaryInit(containers.Of(name)) {
 			continue // says nothing, or cannot be resized
 		}
 		if cs == nil {
@@ -78,7 +79,6 @@ func (m Amounts) followRequests(out Amounts) {
 }
 
 // ordinaryInit says whether a container is an init container that is no sidecar.
-func ordinaryInit(pod *v1.Pod, name string) bool {
-	c, kind := podutil.Container(pod, name)
+func ordinaryInit(c *v1.Container, kind podutil.Kind) bool {
 	return kind == podutil.Init && !podutil.Sidecar(c)
 }

@@ -26,9 +26,9 @@ const etcHosts = "/etc/hosts"
 // mounts are the container's volumes, its hosts file and its termination log.
 func (b *Builder) mounts(ctx context.Context, r Request, c *v1.Container, vars map[string]string) ([]*runtimeapi.Mount, error) {
 	var list []*runtimeapi.Mount
-	ownHosts := false
+	ownHosts, volumes := false, podutil.VolumesByName(r.Pod)
 	for i := range c.VolumeMounts {
-		m, err := b.mount(ctx, r, c, i, vars)
+		m, err := b.mount(ctx, r, c, i, volumes.Find(c.VolumeMounts[i].Name), vars)
 		if err != nil {
 			return nil, err
 		}
@@ -52,11 +52,11 @@ func (b *Builder) mounts(ctx context.Context, r Request, c *v1.Container, vars m
 	return list, nil
 }
 
-// mount is the container's i-th volume mount.
-func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, vars map[string]string) (*runtimeapi.Mount, error) {
+// mount is the container's i-th volume mount, of the volume source; nil when the pod has
+// no such volume.
+func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, source *v1.Volume, vars map[string]string) (*runtimeapi.Mount, error) {
 	pod, m := r.Pod, &c.VolumeMounts[i]
 	host, ok := b.deps.Volumes.HostPath(pod.UID, m.Name)
-	source := podutil.Volume(pod, m.Name)
 	if !ok || source == nil || host == "" && source.Image == nil {
 		return nil, fmt.Errorf("%w: volume %q, container %q", errNoVolume, m.Name, c.Name)
 	}

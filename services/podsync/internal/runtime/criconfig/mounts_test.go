@@ -47,7 +47,7 @@ func TestAnImageVolumeIsTheRuntimesToMount(t *testing.T) {
 
 func TestVolumeMountsBecomeMounts(t *testing.T) {
 	f := newFixture(t)
-	f.volumes = map[string]string{"e": "/v/e", "s": "/v/s", "h": "/host", "r": "/v/r", "w": "/v/w", "n": "/v/n"}
+	f.volumes = map[string]string{"e": "/v/e", "s": "/v/s", "h": "/host", "r": "/v/r", "w": "/v/w", "n": "/v/n", "i": "/v/i", "f": "/v/f"}
 	p := pod(v1.Container{
 		Env: []v1.EnvVar{{Name: "SUB", Value: "name"}},
 		VolumeMounts: []v1.VolumeMount{
@@ -58,7 +58,7 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 			{Name: "r", MountPath: "/r"},
 			{Name: "w", MountPath: "/w"},
 			{Name: "h", MountPath: "/etc/hosts", MountPropagation: ptr.To(v1.MountPropagationBidirectional)},
-			{Name: "n", MountPath: "/n"},
+			{Name: "n", MountPath: "/n"}, {Name: "i", MountPath: "/i"}, {Name: "f", MountPath: "/f"},
 		},
 	})
 	p.Spec.RuntimeClassName = ptr.To("gvisor")
@@ -69,6 +69,8 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 		{Name: "r", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{ReadOnly: ptr.To(true)}}},
 		{Name: "w", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}},
 		{Name: "n", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{ReadOnly: true}}},
+		{Name: "i", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{ReadOnly: true}}},
+		{Name: "f", VolumeSource: v1.VolumeSource{FC: &v1.FCVolumeSource{ReadOnly: true}}},
 	}
 	got, err := f.container(t, p)
 	if err != nil {
@@ -83,6 +85,8 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 		"/v/w /w ro=false rro=false private relabel=true",
 		"/host /etc/hosts ro=false rro=false bidirectional relabel=false",
 		"/v/n /n ro=true rro=false private relabel=false",
+		"/v/i /i ro=true rro=false private relabel=true",
+		"/v/f /f ro=true rro=false private relabel=true",
 	}
 	if len(got.Mounts) != len(want) {
 		t.Fatalf("%d mounts, want %d: the user's own hosts file stays", len(got.Mounts), len(want))

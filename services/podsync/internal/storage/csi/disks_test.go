@@ -91,6 +91,11 @@ func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T)
 		defer b.mu.Unlock()
 		return len(b.settling) == 0
 	})
+	d.mu.Lock()
+	if d.settled != 0 {
+		t.Error("a disk that a pod wants is to be taken away")
+	}
+	d.mu.Unlock()
 	b.Forget("uid-1") // and a pod has it still, as one of before this process
 	eventually(t, "nobody looks whether it is used", func() bool {
 		d.mu.Lock()
@@ -120,18 +125,14 @@ func TestADiskThatAPreviousRunHasLeftIsInUseUntilItIsTakenAway(t *testing.T) {
 	b := newAttaching(t)
 	d := &oneDisk{there: true, err: errors.New("it is in use still")}
 	b.deps.Disks = d
-	b.showsDisk(true, true)
-	sub, err := b.InUse(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
+	b.showsDisk(false, true)
 	if err := b.lookAtDisk(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if !b.inUse.isTold(diskName) {
 		t.Error("it may be detached while it is on the node")
 	}
+	b.showsDisk(true, true)
 	d.mu.Lock()
 	d.err = nil
 	d.mu.Unlock()

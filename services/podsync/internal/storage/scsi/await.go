@@ -25,7 +25,7 @@ func await(ctx context.Context, dir string, within time.Duration, found func() s
 		}
 		select {
 		case <-watcher.Events:
-		case <-watcher.Errors:
+		case <-watcher.Errors: //nolint:errcheck // What was missed is looked at.
 		case <-ctx.Done():
 			return found()
 		}

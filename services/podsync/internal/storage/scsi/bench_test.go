@@ -22,6 +22,9 @@ import (
 
 // TestMain is also the programs of the host.
 func TestMain(m *testing.M) {
+	if code, is := partly(); is {
+		os.Exit(code)
+	}
 	switch filepath.Base(os.Args[0]) {
 	case "iscsiadm":
 		os.Exit(iscsiadm(os.Args[1:]))

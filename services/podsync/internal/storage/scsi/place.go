@@ -202,9 +202,23 @@ func recorded(path string, t *target) *target {
 	return &kept
 }
 
-// Left are the volumes of which something is on the disk.
+// Left are the volumes of which something is on the disk. Records of places that are gone
+// go, too: a crash has kept them.
 func (v *Volumes) Left() (names []v1.UniqueVolumeName, err error) {
 	all, err := v.left()
+	if err != nil {
+		return nil, err
+	}
+	kept, err := filepath.Glob(filepath.Join(filepath.Dir(v.recordOf("")), "*.json"))
+	for _, file := range kept {
+		var r record
+		if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &r) != nil {
+			continue
+		}
+		if _, err := os.Lstat(r.Path); errors.Is(err, fs.ErrNotExist) {
+			_ = os.Remove(file) // with the next start
+		}
+	}
 	for _, p := range all {
 		names = append(names, p.disk.unique())
 	}

@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/rpcerr"
 )
 
 // Settle takes the disk of a volume from the node, if no pod has it. left says that
@@ -207,7 +209,11 @@ func (v *Volumes) logOut(ctx context.Context, t *target) error {
 	for _, portal := range t.Portals {
 		node := []string{"-m", "node", "-p", portal, "-T", t.Iqn, "-I", t.Iface}
 		for _, what := range [][]string{{"--logout"}, {"-o", "delete"}} {
-			if _, err := v.iscsiadm(ctx, slices.Concat(node, what)...); unless(err, codeNoObject, codeNoSession) != nil {
+			_, err := v.iscsiadm(ctx, slices.Concat(node, what)...)
+			if errors.Is(err, rpcerr.ErrUnavailable) && len(sessions) == 0 {
+				return nil // it was never logged in to
+			}
+			if unless(err, codeNoObject, codeNoSession) != nil {
 				return fmt.Errorf("log out of %s at %s: %w", t.Iqn, portal, err)
 			}
 		}

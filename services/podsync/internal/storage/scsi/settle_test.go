@@ -113,11 +113,11 @@ func TestWhatAVolumeSaysOfItselfIsNotBelieved(t *testing.T) {
 	r := b.inline("uid-1", "v", source(0))
 	b.setUp(r)
 	place := "root/plugins/kubernetes.io/iscsi/iface-default/" + portal + "-" + iqn + "-lun-0"
-	b.make(place+"/iscsi.json", `{"Portals":["198.51.100.1:3260"],"Iqn":"iqn.other","Lun":"0","Iface":"default","InitIface":"default"}`)
+	b.make(place+"/iscsi.json", `{"Portals":["198.51.100.1:3260"],"Iqn":"`+iqn+`","Lun":"0","Iface":"default","InitIface":"default"}`)
 	b.takeDown(r)
 	b.settleAll()
 	b.bare()
-	if strings.Contains(b.read("asked"), "iqn.other") {
+	if strings.Contains(b.read("asked"), "198.51.100.1") {
 		t.Errorf("asked\n%s", b.read("asked"))
 	}
 }
@@ -176,6 +176,22 @@ func TestADiskIsTakenAwayAfterACrashAtAnyPoint(t *testing.T) {
 			t.Errorf("%s: the session is left", name)
 		}
 	}
+}
+
+func TestARecordOfAPlaceThatIsGoneGoes(t *testing.T) {
+	b := newBench(t)
+	w, err := wantedBy(b.inline("uid-1", "v", source(0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.placeOf(w.disk, false)
+	if err := errors.Join(b.keep(p, false), os.RemoveAll(p.path)); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := b.Left(); len(names) != 0 || err != nil {
+		t.Errorf("%q, %v", names, err)
+	}
+	b.bare()
 }
 
 func onlyAt(call, at string) error {

@@ -130,13 +130,13 @@ func TestDisksOfTargetsAndFabricsAreMadeByTheirDriverOnceTheyMayBeUsed(t *testin
 
 func TestADiskThatStandsStandsThoughItMayNotBeUsedNow(t *testing.T) {
 	f := newFixture(t)
-	d := f.withDisks()
+	f.withDisks()
 	pod := podWith(iscsiVolume("v"))
 	if err := f.set.Setup(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
 	f.set = f.restarted()
-	d = f.withDisks()
+	d := f.withDisks()
 	d.refuse = errors.New("no")
 	if err := f.set.Setup(t.Context(), pod); err == nil {
 		t.Error("it is set up")

@@ -4,10 +4,12 @@
 package equal
 
 import (
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -25,8 +27,8 @@ func Equal(a, b v1.PodStatus) bool {
 		slices.EqualFunc(a.EphemeralContainerStatuses, b.EphemeralContainerStatuses, equalContainers) &&
 		equalRest(len(a.ResourceClaimStatuses)+len(b.ResourceClaimStatuses) == 0, a.ResourceClaimStatuses, b.ResourceClaimStatuses) &&
 		equalRest(a.ExtendedResourceClaimStatus == b.ExtendedResourceClaimStatus, a.ExtendedResourceClaimStatus, b.ExtendedResourceClaimStatus) &&
-		equalRest(len(a.AllocatedResources)+len(b.AllocatedResources) == 0, a.AllocatedResources, b.AllocatedResources) &&
-		equalRest(a.Resources == b.Resources, a.Resources, b.Resources) &&
+		equalAmounts(a.AllocatedResources, b.AllocatedResources) &&
+		equalResources(a.Resources, b.Resources) &&
 		equalRest(len(a.NodeAllocatableResourceClaimStatuses)+len(b.NodeAllocatableResourceClaimStatuses) == 0,
 			a.NodeAllocatableResourceClaimStatuses, b.NodeAllocatableResourceClaimStatuses)
 }
@@ -34,6 +36,18 @@ func Equal(a, b v1.PodStatus) bool {
 // equalRest compares what is seldom there; known says that it is equal.
 func equalRest[T any](known bool, a, b T) bool {
 	return known || equality.Semantic.DeepEqual(a, b)
+}
+
+// equalResources are of each container that asks for any.
+func equalResources(a, b *v1.ResourceRequirements) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return equalAmounts(a.Requests, b.Requests) && equalAmounts(a.Limits, b.Limits) && slices.Equal(a.Claims, b.Claims)
+}
+
+func equalAmounts(a, b v1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(p, q resource.Quantity) bool { return p.Cmp(q) == 0 })
 }
 
 func equalPointers[T comparable](a, b *T) bool {
@@ -55,8 +69,8 @@ func equalContainers(a, b v1.ContainerStatus) bool {
 		return false
 	}
 	return a.Image == b.Image && a.ImageID == b.ImageID && equalPointers(a.Started, b.Started) && equalPointers(a.StopSignal, b.StopSignal) &&
-		equalRest(len(a.AllocatedResources)+len(b.AllocatedResources) == 0, a.AllocatedResources, b.AllocatedResources) &&
-		equalRest(a.Resources == b.Resources, a.Resources, b.Resources) &&
+		equalAmounts(a.AllocatedResources, b.AllocatedResources) &&
+		equalResources(a.Resources, b.Resources) &&
 		slices.EqualFunc(a.VolumeMounts, b.VolumeMounts, equalMounts) &&
 		equalRest(a.User == b.User, a.User, b.User) &&
 		equalRest(len(a.AllocatedResourcesStatus)+len(b.AllocatedResourcesStatus) == 0, a.AllocatedResourcesStatus, b.AllocatedResourcesStatus)

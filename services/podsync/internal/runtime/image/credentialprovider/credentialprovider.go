@@ -26,8 +26,8 @@ import (
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/cluster/namespacelimit"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
-	"github.com/polylet/polylet/services/podsync/internal/cluster/slots"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/reference"
 )
 
@@ -79,7 +79,7 @@ type Set struct {
 	metrics *metrics
 	flights singleflight.Group
 	// asking bounds the runs for the pods of one namespace.
-	asking slots.Pool
+	asking namespacelimit.Pool
 
 	mu    sync.Mutex
 	cache map[string]cached

@@ -17,8 +17,8 @@ import (
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/cluster/namespacelimit"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
-	"github.com/polylet/polylet/services/podsync/internal/cluster/slots"
 )
 
 // behaviour names, in the environment, what the test binary does when it is
@@ -237,8 +237,8 @@ func TestAPodOfManyImagesStartsFewPluginsAtOnce(t *testing.T) {
 			t.Error(errs)
 		}
 	}
-	if n := len(b.runs(t)); n == 0 || n > slots.Most {
-		t.Errorf("it ran %d times for %d images of one registry, want %d times at most", n, images, slots.Most)
+	if n := len(b.runs(t)); n == 0 || n > namespacelimit.Most {
+		t.Errorf("it ran %d times for %d images of one registry, want %d times at most", n, images, namespacelimit.Most)
 	}
 }
 
@@ -249,24 +249,24 @@ func TestARunThatNobodyWaitsForKeepsItsPlace(t *testing.T) {
 	s := b.set()
 	ctx, deleted := context.WithCancel(t.Context())
 	defer deleted()
-	left := make(chan []error, slots.Most)
-	for i := range slots.Most {
+	left := make(chan []error, namespacelimit.Most)
+	for i := range namespacelimit.Most {
 		go func() {
 			_, errs := s.Answers(ctx, podOf("p", ""), fmt.Sprintf("reg.io/first-%d:1", i))
 			left <- errs
 		}()
 	}
-	for begin := time.Now(); len(b.runs(t)) < slots.Most; time.Sleep(10 * time.Millisecond) { // waits for processes
+	for begin := time.Now(); len(b.runs(t)) < namespacelimit.Most; time.Sleep(10 * time.Millisecond) { // waits for processes
 		if time.Since(begin) > 50*time.Second {
-			t.Fatalf("%d runs have begun, want %d", len(b.runs(t)), slots.Most)
+			t.Fatalf("%d runs have begun, want %d", len(b.runs(t)), namespacelimit.Most)
 		}
 	}
 	deleted()
-	for range slots.Most {
+	for range namespacelimit.Most {
 		<-left
 	}
 	if _, errs := s.Answers(ctx, podOf("q", ""), "reg.io/second:1"); len(errs) != 1 || !strings.Contains(errs[0].Error(), "many runs for namespace ns are under way") {
-		t.Errorf("beside %d runs that go on for the namespace: %v", slots.Most, errs)
+		t.Errorf("beside %d runs that go on for the namespace: %v", namespacelimit.Most, errs)
 	}
 	if err := os.WriteFile(b.log+".end", nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -135,7 +135,7 @@ func (p *planner) podReady(st *v1.PodStatus, containers v1.PodCondition) v1.PodC
 		return c
 	}
 	var unmet []string
-	of := podutil.NewIndex(p.s.Pod.Status.Conditions, func(c *v1.PodCondition) v1.PodConditionType { return c.Type })
+	of := podutil.ConditionsByType(p.s.Pod.Status.Conditions)
 	for _, gate := range p.s.Pod.Spec.ReadinessGates {
 		switch have := of.Find(gate.ConditionType); {
 		case have == nil:

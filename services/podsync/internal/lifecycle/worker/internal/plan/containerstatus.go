@@ -27,27 +27,12 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	}
 	p.containerResources(&cs, v, c)
 	cs.VolumeMounts = p.volumeMounts(v.spec, c)
-	if v.here() == nil && v.class == ordinaryInit && p.regularSeen() {
-		no := false
-		if c != nil {
-			cs.RestartCount = int32(c.RestartCount)
-		}
-		cs.RestartCount = toldCount(v, cs.RestartCount)
-		cs.Ready, cs.Started = true, &no
-		cs.State.Terminated = &v1.ContainerStateTerminated{Reason: "Completed", Message: doneMessage}
+	switch {
+	case v.here() == nil && v.class == ordinaryInit && p.regularSeen():
+		setForgotten(&cs, v, c)
 		return cs
-	}
-	if c == nil && v.class == regular && p.out.Stopped && (!p.hasInit() || p.initDone()) {
-		// What was to start and never did counts as a failure.
-		no := false
-		cs.Started = &no
-		cs.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage}
-		return cs
-	}
-	if c == nil {
-		cs.State.Waiting = p.waiting(v)
-		no := false
-		cs.Started, cs.RestartCount = &no, toldCount(v, 0)
+	case c == nil:
+		p.setUnmade(&cs, v)
 		return cs
 	}
 	cs.RestartCount = int32(c.RestartCount)
@@ -67,6 +52,31 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs.Started = &started
 	cs.Ready = p.ready(v)
 	return cs
+}
+
+// setForgotten shows an init container that has done its work in the sandbox, and whose
+// record there was removed; c is an earlier one, nil when there is none.
+func setForgotten(cs *v1.ContainerStatus, v *view, c *podstate.Container) {
+	started := false
+	if c != nil {
+		cs.RestartCount = int32(c.RestartCount)
+	}
+	cs.RestartCount = toldCount(v, cs.RestartCount)
+	cs.Ready, cs.Started = true, &started
+	cs.State.Terminated = &v1.ContainerStateTerminated{Reason: "Completed", Message: doneMessage}
+}
+
+// setUnmade shows a container of which there was none yet.
+func (p *planner) setUnmade(cs *v1.ContainerStatus, v *view) {
+	started := false
+	cs.Started = &started
+	if v.class == regular && p.out.Stopped && (!p.hasInit() || p.initDone()) {
+		// What was to start and never did counts as a failure.
+		cs.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage}
+		return
+	}
+	cs.State.Waiting = p.waiting(v)
+	cs.RestartCount = toldCount(v, 0)
 }
 
 // toldCount is a container's restart count, or what was told of it if that is more.

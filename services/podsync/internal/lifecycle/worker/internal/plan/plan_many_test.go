@@ -2,73 +2,24 @@ package plan
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/polylet/polylet/internal/testkit/steps"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
-// manyEnv says of how many containers the plans are that a run counts.
-const manyEnv = "POLYLET_MANY_CONTAINERS"
-
-// TestAPlanOfTenTimesAsManyContainersTakesTenTimesAsManySteps counts how often each block
-// of code is run, for pods of two sizes: the API allows thousands of containers, and a
-// pod of somebody's must not keep a core busy.
+// The API allows thousands of containers, and a pod of somebody's must not keep a core busy.
 func TestAPlanOfTenTimesAsManyContainersTakesTenTimesAsManySteps(t *testing.T) {
-	if n, err := strconv.Atoi(os.Getenv(manyEnv)); err == nil {
+	steps.Grow(t, func(n int) {
 		for s := range scenesOfMany(n) {
 			lifeOf(s)
 		}
-		return
-	}
-	program := filepath.Join(t.TempDir(), "plan.test")
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-covermode=count",
-		"-coverpkg=github.com/polylet/polylet/services/podsync/internal/...", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	few, many := steps(t, program, 40), steps(t, program, 400)
-	if len(few) == 0 {
-		t.Fatal("no steps were counted")
-	}
-	for block, n := range many {
-		// Sorting takes half as many steps again; what takes ten times as many again is a
-		// search for each container among all of them. What is done for many alone is not
-		// told apart.
-		if few[block] > 0 && n > 25*few[block] {
-			t.Errorf("%s is run %d times for %d containers and %d times for %d", block, few[block], 40, n, 400)
-		}
-	}
-}
-
-// steps are how often each block of code is run for plans of so many containers.
-func steps(t *testing.T, program string, containers int) map[string]int {
-	t.Helper()
-	profile := filepath.Join(t.TempDir(), "steps")
-	cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+t.Name()+"$", "-test.coverprofile="+profile)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", manyEnv, containers))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	text, err := os.ReadFile(profile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	counts := map[string]int{}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) == 3 {
-			counts[f[0]], _ = strconv.Atoi(f[2])
-		}
-	}
-	return counts
+	})
 }
 
 // lifeOf takes a state as the runtime has it through plans: as it is, once more when that

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -188,5 +189,45 @@ func TestVolumesThatCouldNotBeTakenDownAreTriedAtOnceWhenTheirDriverComes(t *tes
 	w.s.ObjectsChanged()
 	if f := w.s.Failures[teardown]; !f.At.IsZero() || f.Count != 8 {
 		t.Errorf("after the driver came the failure is %+v", f)
+	}
+}
+
+// Whoever made it takes the object's end for that of all that it had: of its address, its
+// volumes and its cpus.
+func TestAnObjectStaysAsLongAsAnythingOfItsPodIsLeft(t *testing.T) {
+	for _, kind := range []podstate.Kind{podstate.KillContainer, podstate.StopSandbox, podstate.TeardownVolumes, podstate.RemoveCgroup} {
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		w.settle(time.Minute)
+		until := w.s.Now.Add(time.Hour)
+		w.fail = func(a podstate.Action) *Failure {
+			if a.Kind == kind && w.s.Now.Before(until) {
+				return &Failure{Reason: "Failed", Message: "busy"}
+			}
+			return nil
+		}
+		deleteIn(w, 30)
+		if w.settle(50 * time.Minute); w.count("delete object ") != 0 || w.out.Freed {
+			t.Errorf("it cannot %s: freed %v, done: %q", kind, w.out.Freed, w.log)
+		}
+		if w.settle(2 * time.Hour); w.count("delete object ") != 1 {
+			t.Errorf("then it can %s; done: %q", kind, w.log)
+		}
+	}
+}
+
+func TestVolumesAreNotTakenDownWhileTheyAreSetUp(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	key := podstate.Key{Kind: podstate.SetupVolumes}
+	w.s.InFlight[key] = podstate.Action{Key: key, Volumes: []string{""}}
+	deleteIn(w, 30)
+	for range 5 {
+		w.step()
+	}
+	if !slices.Contains(w.out.Cancel, key) || w.count("tear down volumes ") != 0 {
+		t.Errorf("cut short: %v, done: %q", w.out.Cancel, w.log)
+	}
+	delete(w.s.InFlight, key)
+	if w.settle(time.Minute); w.count("tear down volumes ") != 1 || w.count("delete object ") != 1 {
+		t.Errorf("then: %q", w.log)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
-	"github.com/polylet/polylet/services/podsync/internal/cluster/slots"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/namespacelimit"
 )
 
 func names(n int) (list []string) {
@@ -36,8 +36,8 @@ func TestAPodThatNamesManyObjectsLeavesTheApiserverToOthers(t *testing.T) {
 		b.store.Hold(podWith("p1", all...))
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
-		if n := asked.Load(); n == 0 || n > slots.Most {
-			t.Errorf("%d calls for one namespace at once, want at most %d", n, slots.Most)
+		if n := asked.Load(); n == 0 || n > namespacelimit.Most {
+			t.Errorf("%d calls for one namespace at once, want at most %d", n, namespacelimit.Most)
 		}
 		other := podWith("p2", "x")
 		other.Namespace = "other"
@@ -107,8 +107,8 @@ func TestReadsOfOneNamespaceLeaveTheApiserverToOthers(t *testing.T) {
 			t.Errorf("an object of another namespace: %v after %s", err, took)
 		}
 		reads.Wait()
-		if n := most.Load(); n == 0 || n > slots.Most {
-			t.Errorf("%d reads for one namespace at once, want at most %d", n, slots.Most)
+		if n := most.Load(); n == 0 || n > namespacelimit.Most {
+			t.Errorf("%d reads for one namespace at once, want at most %d", n, namespacelimit.Most)
 		}
 	})
 }

@@ -1,11 +1,11 @@
-// Package slots bounds how much is under way for one namespace of what all pods
+// Package namespacelimit bounds how much is under way for one namespace of what all pods
 // share: calls to the apiserver, which have one rate there, and plugins that give
 // credentials. Pods that name thousands of objects, tokens or images would keep what
 // is to be written about other pods waiting until it is too late.
 //
 // It owns who may go next. It must never make a call itself, nor let one namespace
 // wait for another.
-package slots
+package namespacelimit
 
 import (
 	"context"
