@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -49,15 +48,16 @@ func (o *othersDisk) Error() string {
 	return fmt.Sprintf("%s is a disk that this node has in use for something else (%s), and a volume in a pod's own spec gets no such disk; correct the volume", o.device, o.by)
 }
 
-// ours says whether a path is where a disk is for all pods.
+// ours says whether a path is where a disk's filesystem is for all pods. Who has a disk as a
+// device shares it with nobody's filesystem.
 func (v *Volumes) ours(path string) bool {
 	plugins := v.plugins()
 	if at, err := filepath.EvalSymlinks(plugins); err == nil {
 		plugins = at // the kernel's table of mounts has no links
 	}
 	for _, kind := range []string{iscsi, fc} {
-		if strings.HasPrefix(path, filepath.Join(plugins, kind)+"/") {
-			return true
+		if below, is := strings.CutPrefix(path, filepath.Join(plugins, kind)+"/"); is {
+			return !strings.HasPrefix(below, devicesDir+"/")
 		}
 	}
 	return false
@@ -102,7 +102,7 @@ func shown(dev, name string) (paths []string, err error) {
 		return !is(m, of.Rdev) && (!is(m, below.Dev) || m.Root != "/"+name), false
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for where %s is mounted: %w", strconv.Quote(name), err)
+		return nil, fmt.Errorf("look for where %q is mounted: %w", name, err)
 	}
 	for _, m := range mounts {
 		paths = append(paths, m.Mountpoint)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,9 @@ func TestAPodsOwnSpecGetsNoDiskThatTheNodeHasInUse(t *testing.T) {
 		id    string
 		held  string // a device that somebody holds
 		shown map[string][]string
+		ours  string // where a claim's is shown
 	}{
+		"a device of a claim of ours":      {id: "root", ours: "fc/volumeDevices/root/uid-0"},
 		"mounted":                          {id: "root", shown: map[string][]string{"sda": {"/"}}},
 		"given to another as a device":     {id: "root", shown: map[string][]string{"sda": {"/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv/uid"}}},
 		"part of another device":           {id: "root", held: "sda"},
@@ -39,7 +42,12 @@ func TestAPodsOwnSpecGetsNoDiskThatTheNodeHasInUse(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.deps.Apart = &answers{inner: Calls(), of: c.held}
-			b.deps.Shown = func(name string) ([]string, error) { return c.shown[name], nil }
+			b.deps.Shown = func(name string) ([]string, error) {
+				if c.ours != "" {
+					return []string{filepath.Join(b.host, "root/plugins/kubernetes.io", c.ours)}, nil
+				}
+				return c.shown[name], nil
+			}
 			r := b.inline("uid-1", "v", byWWID(c.id))
 			_, err := b.Setup(t.Context(), r)
 			if err == nil || !strings.HasPrefix(err.Error(), "MountVolume.WaitForAttach: ") || !strings.Contains(err.Error(), "is a disk that this node has in use for something else") || len(b.mounts.Mounts()) != 0 {
@@ -165,7 +173,7 @@ func TestARecordOfAnotherPlaceIsNotBelieved(t *testing.T) {
 	makeDisk(b.host, "sda", "by-id/scsi-a")
 	b.setUp(b.inline("uid-1", "v", byWWID("a")))
 	at := filepath.Join(b.host, "root/plugins/kubernetes.io/fc/a")
-	if err := os.WriteFile(b.recordOf(at), []byte(fmt.Sprintf(`{"path":%q,"fc":{"WWIDs":["b"]}}`, at)), 0o600); err != nil {
+	if err := os.WriteFile(b.recordOf(at), fmt.Appendf(nil, `{"path":%q,"fc":{"WWIDs":["b"]}}`, at), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if names, err := b.Left(); err != nil || len(names) != 1 || names[0] != "kubernetes.io/fc/[a]" {
@@ -191,7 +199,7 @@ func TestTheKernelSaysWhereADeviceIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := mount.New()
-	if got, err := shown("/dev", "null"); err != nil || contains(got, at) {
+	if got, err := shown("/dev", "null"); err != nil || slices.Contains(got, at) {
 		t.Fatalf("%q, %v", got, err)
 	}
 	if err := k.Bind("/dev/null", at); err != nil {
@@ -201,19 +209,10 @@ func TestTheKernelSaysWhereADeviceIsShown(t *testing.T) {
 	if endErr := k.Unmount(at); endErr != nil {
 		t.Error(endErr)
 	}
-	if err != nil || !contains(got, at) {
+	if err != nil || !slices.Contains(got, at) {
 		t.Errorf("%q, %v", got, err)
 	}
 	if got, err := shown("/dev", "polylet-none"); err != nil || len(got) != 0 {
 		t.Errorf("%q, %v", got, err)
 	}
-}
-
-func contains(paths []string, path string) bool {
-	for _, p := range paths {
-		if p == path {
-			return true
-		}
-	}
-	return false
 }
