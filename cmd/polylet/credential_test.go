@@ -168,3 +168,23 @@ func TestTheDirectoryIsNodestatusOwnOnceAServingCertificateIsAskedForInsteadOfAN
 		t.Errorf("%v; it is user %d's before nodestatus asks", err, owner())
 	}
 }
+
+// A directory that was made at once would stand in the way of one that is put back.
+func TestAChangeOfTheConfigurationMakesNoDirectoryThatSomebodyHasRemoved(t *testing.T) {
+	pki := filepath.Join(t.TempDir(), "pki")
+	flags := []string{"--kubeconfig=/k", "--cert-dir=" + pki, "--hostname-override=n1", "--rotate-certificates"}
+	before, after := load(t, flags...), load(t, append(flags, "--max-pods=7")...)
+	node := &nodeRun{loaded: before, log: klog.Background()}
+	node.hand(before, 1, before.Flags)
+	node.roots = newRootsPart(node.current, supervise.Identity{}, klog.Background())
+	node.roots.prepare()
+	if err := os.Rename(pki, pki+".kept"); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&live{node: node}).Put(after, 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(pki); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is made: %v", err)
+	}
+}

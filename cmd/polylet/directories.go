@@ -20,6 +20,8 @@ const (
 	// watchAgain is when everything is looked at again: the kernel does not tell of
 	// what is mounted, nor of what a link's link leads to.
 	watchAgain = time.Minute
+	// watcherAgain is after how long another watcher takes the place of one that failed.
+	watcherAgain = time.Second
 	// looks bounds how often the way to the directories is looked at anew when it
 	// changes meanwhile.
 	looks = 10
@@ -99,9 +101,16 @@ func (d *directories) saw(event inotify.Event) bool {
 	return d.way.places[filepath.Dir(name)].matters(filepath.Base(name))
 }
 
-// lost watches everything anew.
+// lost watches everything anew. A watcher that could not read what the kernel says has
+// ended, and another takes its place in a moment.
 func (d *directories) lost(err error) {
 	d.log.Error(err, "Changes of files may be lost; all directories are looked at anew")
+	if !errors.Is(err, inotify.ErrLost) {
+		_ = d.watcher.Close()
+		d.watcher, d.way.places = nil, nil
+		d.again.Reset(watcherAgain)
+		return
+	}
 	d.forget("/")
 	d.look()
 }

@@ -254,8 +254,29 @@ func TestOnlyWhatMattersInADirectoryIsTold(t *testing.T) {
 	put(t, base+"/state", "")
 	put(t, base+"/drops/20.conf", "")
 	told(t, d)
-	d.lost(errors.New("overflow"))
+	d.lost(inotify.ErrLost)
 	put(t, base+"/config.yaml", "")
+	told(t, d)
+}
+
+// Whoever reads what the kernel says reads no more after an error.
+func TestAnotherTakesThePlaceOfAWatcherThatFailed(t *testing.T) {
+	dir := t.TempDir()
+	d := newDirectories(klog.Background())
+	defer d.close()
+	d.want(dir)
+	d.look()
+	if err := d.watcher.Close(); err != nil { // it has ended, as after an error
+		t.Fatal(err)
+	}
+	d.lost(errors.New("read file events: input/output error"))
+	select {
+	case <-d.again.C:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing is looked at again soon")
+	}
+	d.look()
+	put(t, dir+"/x", "")
 	told(t, d)
 }
 

@@ -172,8 +172,11 @@ func (n *nodeRun) writeSlice(service string, identity supervise.Identity) (strin
 // Put implements liveconf.Node.
 func (l *live) Put(loaded *kubeletconfig.Loaded, generation uint64) error {
 	l.runs(loaded)
+	asked := l.node.roots.isAsked()
 	l.node.hand(loaded, generation, l.node.current().Flags)
-	l.node.roots.prepare()
+	if !asked { // else it is followed: who has removed the directory may put another there
+		l.node.roots.prepare()
+	}
 	if l.node.credentials != nil { // else the gateway is root here, and reads the originals
 		l.node.credentials.loaded.Store(loaded)
 	}

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// AnswerTimeout is how long the beginning of an answer may take; kube-apiserver
-// itself gives up on a request after a minute. What follows is not bounded, but for a
-// watch: see watchGrace.
+// AnswerTimeout is how long the beginning of an answer may take, and each part of what
+// follows; kube-apiserver itself gives up on a request after a minute. In a watch nothing
+// need follow: see watchGrace.
 const AnswerTimeout = 65 * time.Second
 
 // watchGrace is how much longer a watch may last than the apiserver was asked to keep it.
@@ -23,9 +23,13 @@ const watchGrace = time.Minute
 // errOverdue ends a watch that should have been ended.
 var errOverdue = errors.New("the apiserver has not ended a watch in its time")
 
+// errStopped ends an answer of which nothing more comes.
+var errStopped = errors.New("the answer is not whole")
+
 // WithAnswerTimeout bounds the time until an answer begins, for every request, watches
-// too: one that hangs would else hang for ever. A watch that the apiserver was asked to end
-// ends in order soon after that time, whether it did or not.
+// too, and how long one may stop that has begun: one that hangs would else hang for ever,
+// for who lists to watch, in client-go, has no deadline. A watch that the apiserver was asked
+// to end ends in order soon after that time, whether it did or not.
 func WithAnswerTimeout(next http.RoundTripper) http.RoundTripper { return &answerTimeout{next} }
 
 type answerTimeout struct{ next http.RoundTripper }
@@ -46,8 +50,13 @@ func (a *answerTimeout) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	out := &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, overdue: timer}
-	if last := asked(req); last > 0 {
+	switch last := asked(req); {
+	case last > 0:
 		out.overdue = time.AfterFunc(last+watchGrace, func() { cancel(errOverdue) })
+	case !isWatch(req):
+		out.stopped = func() {
+			cancel(fmt.Errorf("%w: %s sent nothing more within %v", errStopped, req.URL.Host, AnswerTimeout))
+		}
 	}
 	resp.Body = out
 	return resp, nil
@@ -71,12 +80,20 @@ type body struct {
 	ctx     context.Context //nolint:containedctx // It is the request's, which lasts as long.
 	cancel  context.CancelCauseFunc
 	overdue *time.Timer
+	stopped func() // ends one of which nothing comes; nil where nothing need follow
 }
 
 func (b *body) Read(p []byte) (int, error) {
+	if b.stopped != nil {
+		defer time.AfterFunc(AnswerTimeout, b.stopped).Stop()
+	}
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && errors.Is(context.Cause(b.ctx), errOverdue) {
+	switch cause := context.Cause(b.ctx); {
+	case err == nil:
+	case errors.Is(cause, errOverdue):
 		err = io.EOF
+	case errors.Is(cause, errStopped):
+		err = cause
 	}
 	return n, err
 }

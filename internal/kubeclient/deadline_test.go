@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,7 +58,6 @@ func TestAWatchEndsInOrderSoonAfterItShouldHaveBeenEnded(t *testing.T) {
 		"watch=true&timeoutSeconds=300": 300*time.Second + watchGrace,
 		"watch=1&timeoutSeconds=1":      time.Second + watchGrace,
 		"watch=true":                    24 * time.Hour, // nobody has said when
-		"timeoutSeconds=300":            24 * time.Hour, // a list, which has its caller's deadline
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
@@ -76,6 +76,49 @@ func TestAWatchEndsInOrderSoonAfterItShouldHaveBeenEnded(t *testing.T) {
 			_, err = resp.Body.Read(make([]byte, 1))
 			if took := time.Since(began); took != want || errors.Is(err, io.EOF) != (want < 24*time.Hour) {
 				t.Errorf("%s ended with %v after %v, want %v", query, err, took, want)
+			}
+		})
+	}
+}
+
+// Who lists to watch, in client-go, has no deadline, and would learn of nothing any more.
+func TestAnAnswerThatStopsHalfWayIsAnErrorAndOneThatGoesOnIsNot(t *testing.T) {
+	for _, tc := range []struct {
+		every, reader time.Duration
+		want          error
+	}{
+		{AnswerTimeout - time.Second, 0, io.EOF},
+		{0, 2 * AnswerTimeout, io.EOF}, // who reads may take his time
+		{AnswerTimeout + time.Second, 0, errStopped},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+			defer cancel()
+			var writer sync.WaitGroup
+			defer writer.Wait()
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://apiserver/x?timeoutSeconds=300", http.NoBody)
+			resp, err := WithAnswerTimeout(trip(func(r *http.Request) (*http.Response, error) {
+				text, to := io.Pipe()
+				context.AfterFunc(r.Context(), func() { _ = to.CloseWithError(r.Context().Err()) })
+				writer.Go(func() {
+					for range 10 {
+						time.Sleep(tc.every)
+						_, _ = to.Write([]byte("x"))
+					}
+					_ = to.Close()
+				})
+				return &http.Response{Body: text}, nil
+			})).RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			for err == nil {
+				time.Sleep(tc.reader)
+				_, err = resp.Body.Read(make([]byte, 1))
+			}
+			if !errors.Is(err, tc.want) {
+				t.Errorf("with a part every %v, read every %v: %v, want %v", tc.every, tc.reader, err, tc.want)
 			}
 		})
 	}

@@ -203,9 +203,11 @@ func (c *Controller) awaitAnswer(ctx context.Context, service string) (Report, b
 	}
 }
 
-// ask looks at all owners.
+// ask looks at all owners. Of those whose credential is being waited for an apiserver that
+// answers says nothing: a node that joins another cluster with a new configuration may wait
+// for a person.
 func (c *Controller) ask(ctx context.Context) {
-	waits := ""
+	waits, joins := "", false
 	for _, service := range c.trial.owners {
 		report, err := c.askOne(ctx, service)
 		if ctx.Err() != nil || errors.Is(err, errEnded) {
@@ -216,9 +218,9 @@ func (c *Controller) ask(ctx context.Context) {
 			c.trial.look(time.Now(), bad)
 			return
 		}
-		waits = cmp.Or(waits, bad)
+		waits, joins = cmp.Or(waits, bad), joins || report.Lacks[credential] != ""
 	}
-	if waits == "" || c.apiserverAnswers(ctx) {
+	if waits == "" || !joins && c.apiserverAnswers(ctx) {
 		c.trial.look(time.Now(), waits)
 		return
 	}

@@ -54,14 +54,24 @@ func (t *trial) end(service string, err error) {
 	t.goodSince = time.Time{}
 }
 
+// credential is the dependency of who asks the apiserver that has nothing to do so with.
+const credential = "credential"
+
 // ofApiserver are dependencies that cannot be used when the apiserver is away.
 func ofApiserver(name string) bool {
-	return slices.Contains([]string{"apiserver", "lease", "CSI drivers of the node", "mirror pods", "node address"}, name)
+	return strings.HasSuffix(name, ofRequest) || slices.Contains([]string{"apiserver", credential, "lease", "CSI drivers of the node", "mirror pods", "node address"}, name)
 }
 
-// ofPeople are dependencies that say nothing of a change: a certificate that was asked for
-// comes when somebody in the cluster approves it, and the one before goes on meanwhile.
-func ofPeople(name string) bool { return strings.HasSuffix(name, " CSR") }
+// ofRequest is the end of the names of dependencies that are requests for certificates, and
+// waitsFor how it begins that one was made and not answered.
+const ofRequest, waitsFor = " CSR", "waits for "
+
+// ofPeople says whether a dependency says nothing of a change: a certificate that was asked
+// for comes when somebody in the cluster approves it, and the one before goes on meanwhile.
+// That it cannot be asked for, or written, may be the change's doing.
+func ofPeople(name, why string) bool {
+	return strings.HasSuffix(name, ofRequest) && strings.HasPrefix(why, waitsFor)
+}
 
 // wrong says what is wrong with a service; empty when it runs the change well. outside: it
 // may be nothing but the apiserver, that is away.
@@ -72,7 +82,7 @@ func (t *trial) wrong(service, checksum string, report Report, err error) (what 
 	before, known := t.before[service]
 	for _, inside := range []bool{true, false} { // the one that counts in any case goes first
 		for _, name := range slices.Sorted(maps.Keys(report.Lacks)) {
-			if _, lacked := before.Lacks[name]; known && !lacked && !ofPeople(name) && ofApiserver(name) != inside {
+			if _, lacked := before.Lacks[name]; known && !lacked && !ofPeople(name, report.Lacks[name]) && ofApiserver(name) != inside {
 				return fmt.Sprintf("%s cannot use %s, which it could before: %s", service, name, report.Lacks[name]), !inside
 			}
 		}

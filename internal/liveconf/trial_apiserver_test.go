@@ -89,6 +89,53 @@ func TestACertificateThatIsWaitedForCondemnsNoChange(t *testing.T) {
 	})
 }
 
+func TestAChangeWithWhichNoCertificateCanBeAskedForGoesBack(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.controller.cfg.Answers = func(context.Context) error { return nil }
+		f.lacks = func(service string, l *kubeletconfig.Loaded) map[string]string {
+			if service == "nodestatus" && l.Config.MaxPods == 105 {
+				return map[string]string{"serving CSR": "no new serving certificate: permission denied: give --cert-dir /pki to the user of nodestatus"}
+			}
+			return nil
+		}
+		f.write("maxPods: 105\n")
+		if l, state, _ := f.after(3 * time.Minute); l.Config.MaxPods != 100 || state.Phase != WentBack || !strings.Contains(state.Error, "permission denied") {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
+
+// kubeadm reset and join under an agent that cannot be stopped bring another configuration,
+// and those that start with it have no credential until somebody has approved.
+func TestANodeThatJoinsAnotherClusterKeepsItsNewConfiguration(t *testing.T) {
+	for _, before := range []bool{true, false} { // the files of the first cluster had been removed before
+		onNode(t, func(t *testing.T, f *fakeNode) {
+			f.controller.cfg.Answers = func(context.Context) error { return nil }
+			joined := false
+			f.lacks = func(service string, l *kubeletconfig.Loaded) map[string]string {
+				switch {
+				case joined, service != "nodestatus" && service != "podsync":
+				case l.Config.MaxPods == 105:
+					return map[string]string{"credential": "the node has no client certificate yet", "apiserver": "no credential for the apiserver"}
+				case before:
+					return map[string]string{"credential": "there is no kubeconfig"}
+				}
+				return nil
+			}
+			f.write("maxPods: 105\n")
+			if l, state, _ := f.after(time.Hour); l.Config.MaxPods != 105 || state.Phase != Trying {
+				t.Errorf("before %v: while it waits: %d pods, %+v", before, l.Config.MaxPods, state)
+			}
+			f.mu.Lock()
+			joined = true
+			f.mu.Unlock()
+			if l, state, _ := f.after(2 * time.Minute); l.Config.MaxPods != 105 || state.Phase != Good {
+				t.Errorf("before %v: when it has joined: %d pods, %+v", before, l.Config.MaxPods, state)
+			}
+		})
+	}
+}
+
 func TestAnApiserverThatIsAwayHidesNothingElse(t *testing.T) {
 	onNode(t, func(t *testing.T, f *fakeNode) {
 		f.lacks = func(service string, l *kubeletconfig.Loaded) map[string]string {

@@ -58,10 +58,27 @@ func Prepare(dir string, uid int, others ...string) error {
 	return nil
 }
 
+// mostLinks is how many links in a row are followed, as the kernel does.
+const mostLinks = 40
+
 // liesBelow says whether a file lies in a directory or below it, whatever links lead there.
+// It may be a link itself, to what is not there yet.
 func liesBelow(dir, file string) bool {
-	rel, err := filepath.Rel(unlinked(dir), filepath.Join(unlinked(filepath.Dir(file)), filepath.Base(file)))
-	return err == nil && filepath.IsLocal(rel)
+	for range mostLinks {
+		above := unlinked(filepath.Dir(file))
+		file = filepath.Join(above, filepath.Base(file))
+		if rel, err := filepath.Rel(unlinked(dir), file); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+		target, err := os.Readlink(file)
+		if err != nil {
+			return false
+		}
+		if file = target; !filepath.IsAbs(target) {
+			file = filepath.Join(above, target)
+		}
+	}
+	return false
 }
 
 // unlinked is a directory without links, as far as it is there.

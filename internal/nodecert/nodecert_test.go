@@ -315,12 +315,13 @@ func TestADirectoryInWhichAKubeconfigBelongsIsNotGivenAway(t *testing.T) {
 		t.Skip("gives a directory to another user, which needs root")
 	}
 	base := t.TempDir()
-	if err := errors.Join(os.Mkdir(base+"/pki", 0o755), os.Symlink(base+"/pki", base+"/link")); err != nil {
+	if err := errors.Join(os.Mkdir(base+"/pki", 0o755), os.Symlink(base+"/pki", base+"/link"),
+		os.Symlink("pki/later.conf", base+"/into"), os.Symlink(base+"/into", base+"/twice"), os.Symlink("round", base+"/round")); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]bool{
 		"": true, base + "/kubelet.conf": true, base + "/pki.conf": true, base + "/other/pki/kubelet.conf": true,
-		base + "/pki/kubelet.conf": false, base + "/pki/later/kubelet.conf": false, base + "/link/kubelet.conf": false, base + "/other/../pki/kubelet.conf": false,
+		base + "/pki/kubelet.conf": false, base + "/pki/later/kubelet.conf": false, base + "/link/kubelet.conf": false, base + "/into": false, base + "/twice": false, base + "/round": true, base + "/other/../pki/kubelet.conf": false,
 	} {
 		if err := os.Chown(base+"/pki", 0, -1); err != nil {
 			t.Fatal(err)

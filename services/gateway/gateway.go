@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -62,6 +63,7 @@ type Service struct {
 	deps      Deps
 	server    *server.Server
 	listeners []*listen.Listener
+	lives     atomic.Uint64 // of nodestatus, after its first
 }
 
 // New builds the service from the files that Config names; it opens no port.
@@ -137,7 +139,7 @@ func (s *Service) listen(cfg Config, r *routes, meter *httpmetrics.Meter) error 
 		add("page", cfg.PageAddress, r.page(), nil).Optional(s.pageMissing(cfg.PageAddress))
 	}
 	if cfg.SecureAddress != "" {
-		filter, secured, err := secure(cfg, s.deps)
+		filter, secured, err := secure(cfg, s.deps, s.lives.Load)
 		if err != nil {
 			return err
 		}
@@ -204,8 +206,8 @@ func serverTTL(end func() time.Time) prometheus.Collector {
 		"[ALPHA] Seconds until the serving certificate of the node's API ends; negative when it has. +Inf when there is none.", end)
 }
 
-// secure is who may pass on the secure port and what it speaks.
-func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
+// secure is who may pass on the secure port and what it speaks. lives counts nodestatus's.
+func secure(cfg Config, deps Deps, lives func() uint64) (access.Filter, *listen.TLS, error) {
 	serving, err := pki.Load(pki.Config{
 		CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, Wait: cfg.WaitForCert,
 		FallbackCertFile: cfg.FallbackCertFile, FallbackKeyFile: cfg.FallbackKeyFile, Hosts: cfg.CertHosts,
@@ -241,7 +243,7 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 		AlwaysAllow: cfg.AlwaysAllow, AllowTTL: cfg.AllowCacheTTL, DenyTTL: cfg.DenyCacheTTL,
 		Begin: inflight.NewReviews(reviews()).Begin, Familiar: familiar,
 		Trusted: func(ctx context.Context) bool { _, known := listen.Whose(ctx); return known },
-		Metrics: asked,
+		Metrics: asked, Lives: lives,
 	}, reviewer, clients)
 	attributes := access.Attributes{NodeName: cfg.NodeName, CompatibleStreamVerbs: cfg.CompatibleStreamVerbs}
 	return access.Filter{
@@ -284,8 +286,17 @@ func (s *Service) Run(ctx context.Context) error {
 	for name, conn := range map[string]grpc.ClientConnInterface{
 		"podsync": s.deps.Podsync, "probes": s.deps.Probes, "stats": s.deps.Stats, "nodestatus": s.deps.Nodestatus,
 	} {
+		came, first := func() {}, true
+		if name == "nodestatus" {
+			came = func() {
+				if !first { // in which something may have been asked already
+					s.lives.Add(1)
+				}
+				first = false
+			}
+		}
 		group.Once("connection to "+name, func(ctx context.Context) error {
-			peer.Watch(ctx, name, conn, s.deps.Health)
+			peer.Watch(ctx, name, conn, s.deps.Health, came)
 			return nil
 		})
 	}

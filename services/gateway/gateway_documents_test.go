@@ -47,7 +47,12 @@ func TestAddressesThatReadNothingLeaveDocumentsToOthers(t *testing.T) {
 		}
 		client := from(t, "127.0.1.1")
 		for range 2 {
-			if got := ask(t, client, http.MethodGet, scheme+s.Addresses()[port]+"/pods", "admin-token"); got.status != http.StatusOK {
+			url := scheme + s.Addresses()[port] + "/pods"
+			got := ask(t, client, http.MethodGet, url, "admin-token")
+			if got.status == http.StatusTooManyRequests { // a machine may be too slow to have found them out by then
+				got = ask(t, client, http.MethodGet, url, "admin-token")
+			}
+			if got.status != http.StatusOK {
 				t.Errorf("%s: another address: %d", port, got.status)
 			}
 		}

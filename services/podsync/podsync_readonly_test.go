@@ -36,6 +36,8 @@ func TestContainersMayWriteIntoNoVolumeThatPodsyncWrites(t *testing.T) {
 		"PersistentVolumeClaim": "failed to fetch PVC from API server",             // what it is bound to is whose claim it is
 		"Ephemeral":             "failed to fetch PVC from API server",
 		"AzureDisk":             "cannot be a directory's name", // its disk has no name here
+		"ISCSI":                 "iqn",                          // a disk's files are its pods', and this one is nowhere
+		"FC":                    "no fc disk information found",
 	}
 	for _, kind := range []string{"GCEPersistentDisk", "AWSElasticBlockStore", "Cinder", "AzureFile", "VsphereVolume", "PortworxVolume"} {
 		refused[kind] = "in-tree volume of a CSI driver" // which is asked for it, as of one of CSI

@@ -22,7 +22,15 @@ type accessReviews struct {
 	reviewer          Reviewer
 	count             *counts
 	allowTTL, denyTTL time.Duration
-	answers           *cache.LRUExpireCache // answered by the sha256 of the question
+	answers           *cache.LRUExpireCache // answered by keptBy
+	// trust is under which an answer counts.
+	trust trust
+}
+
+// keptBy is what an answer is kept by: what is asked, by its hash, and of which cluster.
+type keptBy struct {
+	text [sha256.Size]byte
+	of   cluster
 }
 
 // answered is what is kept of an answer.
@@ -33,18 +41,18 @@ type answered struct {
 
 // Authorize implements authorizer.Authorizer.
 func (a *accessReviews) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
-	question := &authzv1.SubjectAccessReview{Spec: questionOf(attributes)}
-	text, err := question.Spec.Marshal()
+	review := &authzv1.SubjectAccessReview{Spec: questionOf(attributes)}
+	text, err := review.Spec.Marshal()
 	if err != nil {
 		return authorizer.DecisionNoOpinion, "", fmt.Errorf("encoding what a SubjectAccessReview asks: %w", err)
 	}
-	key := sha256.Sum256(text)
+	key := keptBy{sha256.Sum256(text), a.trust()}
 	if kept, ok := a.answers.Get(key); ok {
 		if said, ok := kept.(answered); ok {
 			return said.decide()
 		}
 	}
-	answer, err := put(ctx, a.count, question, a.reviewer.ReviewAccess)
+	answer, err := put(ctx, a.count, review, a.reviewer.ReviewAccess)
 	if err != nil {
 		return authorizer.DecisionNoOpinion, "", err
 	}

@@ -37,6 +37,9 @@ type Config struct {
 	// New tokens from there do not wait for what strangers ask.
 	Trusted  func(ctx context.Context) bool
 	Familiar *Familiar
+	// Lives counts the lives of who asks the apiserver: what one was told is not kept for the
+	// next, which may ask another cluster's. Nil: it has one.
+	Lives func() uint64
 	// Metrics counts the questions; nil counts none.
 	Metrics *Metrics
 }
@@ -55,7 +58,7 @@ func New(cfg Config, reviewer Reviewer, ca CA) (authenticator.Request, authorize
 	if reviewer != nil {
 		reviewer = &placed{Reviewer: reviewer, begin: cfg.Begin, refused: refused}
 	}
-	return newAuthenticator(cfg, reviewer, ca, refused), newAuthorizer(cfg, reviewer)
+	return newAuthenticator(cfg, reviewer, ca, refused), newAuthorizer(cfg, reviewer, trustOf(cfg, ca))
 }
 
 func newAuthenticator(cfg Config, reviewer Reviewer, ca CA, refused *refusedTokens) authenticator.Request {
@@ -73,7 +76,7 @@ func newAuthenticator(cfg Config, reviewer Reviewer, ca CA, refused *refusedToke
 		parts = append(parts, byCertificate(ca))
 	}
 	if tokens {
-		token := newTokens(cfg, reviewer, refused)
+		token := newTokens(cfg, reviewer, refused, trustOf(cfg, ca))
 		parts = append(parts, bearertoken.New(token), websocket.NewProtocolAuthenticator(token))
 	}
 	nobody := anonymous.NewAuthenticator(nil)
@@ -88,13 +91,15 @@ func newAuthenticator(cfg Config, reviewer Reviewer, ca CA, refused *refusedToke
 }
 
 // newTokens asks about bearer tokens, and keeps the answers.
-func newTokens(cfg Config, reviewer Reviewer, refused *refusedTokens) authenticator.Token {
+func newTokens(cfg Config, reviewer Reviewer, refused *refusedTokens, now trust) authenticator.Token {
 	who := newAskers(cfg, refused)
 	review := tokenReviews{reviewer: reviewer, count: cfg.Metrics.ofTokens()}
-	return who.around(tokencache.New(who.within(review), false, cfg.TokenTTL, cfg.TokenTTL))
+	return who.around(underTrust(now, func() authenticator.Token {
+		return tokencache.New(who.within(review), false, cfg.TokenTTL, cfg.TokenTTL)
+	}))
 }
 
-func newAuthorizer(cfg Config, reviewer Reviewer) authorizer.Authorizer {
+func newAuthorizer(cfg Config, reviewer Reviewer, now trust) authorizer.Authorizer {
 	if cfg.AlwaysAllow {
 		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
@@ -108,6 +113,6 @@ func newAuthorizer(cfg Config, reviewer Reviewer) authorizer.Authorizer {
 	}
 	return &accessReviews{
 		reviewer: reviewer, count: cfg.Metrics.ofAccesses(), allowTTL: cfg.AllowTTL, denyTTL: cfg.DenyTTL,
-		answers: cache.NewLRUExpireCache(mostKept),
+		answers: cache.NewLRUExpireCache(mostKept), trust: now,
 	}
 }

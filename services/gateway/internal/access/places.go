@@ -53,7 +53,7 @@ type placed struct {
 // ReviewToken implements Reviewer.
 func (p *placed) ReviewToken(ctx context.Context, question *authnv1.TokenReview) (*authnv1.TokenReview, *metav1.Status, error) {
 	answer, refusal, err := p.Reviewer.ReviewToken(ctx, question)
-	if err == nil && refusal == nil && !answer.Status.Authenticated {
+	if err == nil && refusal == nil && answer != nil && !answer.Status.Authenticated {
 		p.refused.note(question.Spec.Token, answer.Status.Error)
 	}
 	return answer, refusal, err

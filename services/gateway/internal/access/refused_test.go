@@ -27,7 +27,7 @@ func TestATokenThatIsNobodysIsAskedAboutOnceInAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		p := &placed{refused: &refusedTokens{}, Reviewer: &stern{asked: &asked}}
-		token := newTokens(Config{Begin: anyNumber}, p, p.refused)
+		token := newTokens(Config{Begin: anyNumber}, p, p.refused, trustOf(Config{}, nil))
 		for range 100 {
 			if _, ok, err := token.AuthenticateToken(t.Context(), "invented"); ok || errors.Is(err, errTooMany) {
 				t.Fatalf("it is let in %v, %v", ok, err)
@@ -68,7 +68,7 @@ func TestAFailureThatPassesIsNotTakenForARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &failing{until: time.Now().Add(time.Second)}
 		p := &placed{refused: &refusedTokens{}, Reviewer: f}
-		token := newTokens(Config{Begin: anyNumber}, p, p.refused)
+		token := newTokens(Config{Begin: anyNumber}, p, p.refused, trustOf(Config{}, nil))
 		if _, ok, _ := token.AuthenticateToken(t.Context(), "good"); ok {
 			t.Fatal("it is let in though the apiserver did not say whose it is")
 		}
@@ -85,7 +85,7 @@ func TestATokenThatWasGoodAndHasExpiredIsAskedAboutNowAndThenOnly(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		f := &failing{}
 		p := &placed{refused: &refusedTokens{}, Reviewer: f}
-		token := newTokens(Config{Begin: anyNumber, TokenTTL: time.Second}, p, p.refused)
+		token := newTokens(Config{Begin: anyNumber, TokenTTL: time.Second}, p, p.refused, trustOf(Config{}, nil))
 		const tokens = 48
 		show := func() {
 			for i := range tokens {

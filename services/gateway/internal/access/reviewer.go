@@ -33,6 +33,8 @@ const (
 	spread     = 0.2
 )
 
+var errNoTime = errors.New("the apiserver refused a review, and there is no time to ask it again")
+
 // put puts a question until it is answered, and counts each try. A refusal that
 // passes, or that says after how long to come again, is followed by the next one.
 func put[Q, A any](ctx context.Context, count *counts, question Q, review func(context.Context, Q) (*A, *metav1.Status, error)) (*A, error) {
@@ -40,7 +42,9 @@ func put[Q, A any](ctx context.Context, count *counts, question Q, review func(c
 	for left := tries - 1; ; left-- {
 		began := time.Now()
 		answer, refusal, err := review(ctx, question)
-		count.add(refusal, err, time.Since(began))
+		if !errors.Is(err, errTooMany) { // it was not put
+			count.add(refusal, err, time.Since(began))
+		}
 		switch {
 		case err != nil:
 			return nil, err
@@ -54,11 +58,16 @@ func put[Q, A any](ctx context.Context, count *counts, question Q, review func(c
 		if !passes || left == 0 {
 			return nil, fmt.Errorf("the apiserver refuses a review: %w", err)
 		}
-		timer := time.NewTimer(max(pause.Step(), least))
+		rest := max(pause.Step(), least)
+		by, bounded := ctx.Deadline()
+		if bounded && time.Until(by) <= rest { // whoever waits in vain has a place that others want
+			return nil, fmt.Errorf("%w: %w", errNoTime, err)
+		}
+		timer := time.NewTimer(rest)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, fmt.Errorf("the apiserver refused a review, and there was no time to ask it again: %w", err)
+			return nil, fmt.Errorf("%w: %w", errNoTime, err)
 		case <-timer.C:
 		}
 	}
@@ -71,13 +80,14 @@ func passing(err error) (least time.Duration, passes bool) {
 		again || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err)
 }
 
-// codeOf is what an answer's HTTP code was.
+// codeOf is what an answer's HTTP code was. An answer's body says any number, and each would
+// be a series of its own.
 func codeOf(refusal *metav1.Status, err error) string {
 	switch {
-	case err != nil:
-		return "<error>"
-	case refusal == nil:
+	case err == nil && refusal == nil:
 		return strconv.Itoa(http.StatusCreated)
+	case err != nil, refusal.Code < 100, refusal.Code > 599:
+		return "<error>"
 	}
 	return strconv.Itoa(int(refusal.Code))
 }

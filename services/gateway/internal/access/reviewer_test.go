@@ -79,13 +79,48 @@ func TestAnAnswerThatIsEmptyLetsNobodyIn(t *testing.T) {
 
 func TestAQuestionIsNotPutForLongerThanItMayTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := refusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, 3600)
+		slow := refusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, 3)
 		began := time.Now()
-		_, ok, err := tokenReviews{reviewer: &oracle{refusals: []metav1.Status{slow, slow}}}.AuthenticateToken(t.Context(), "t")
-		if took := time.Since(began); ok || err == nil || errors.Is(err, errTooMany) || took != tokenTimeout {
+		_, ok, err := tokenReviews{reviewer: &oracle{refusals: []metav1.Status{slow, slow, slow, slow}}}.AuthenticateToken(t.Context(), "t")
+		if took := time.Since(began); ok || err == nil || errors.Is(err, errTooMany) || took > tokenTimeout || took < tokenTimeout-3*time.Second {
 			t.Errorf("after %v: %v, %v", took, ok, err)
 		}
 	})
+}
+
+func TestAQuestionThatMayBePutAgainOnlyTooLateHoldsNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		o := &oracle{refusals: []metav1.Status{refusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, 3600)}}
+		_, ok, err := tokenReviews{reviewer: o}.AuthenticateToken(t.Context(), "t")
+		if took := time.Since(began); ok || err == nil || took != 0 || len(o.asked) != 1 {
+			t.Errorf("after %v: %v, %v", took, ok, err)
+		}
+	})
+}
+
+func TestATokenThatIsOfNobodyByNameLetsNobodyIn(t *testing.T) {
+	o := &oracle{answer: &authnv1.TokenReview{Status: authnv1.TokenReviewStatus{Authenticated: true, User: authnv1.UserInfo{Groups: []string{"system:masters"}}}}}
+	if answer, ok, err := (tokenReviews{reviewer: o}).AuthenticateToken(t.Context(), "t"); answer != nil || ok || err == nil {
+		t.Errorf("%v, %v, %v", answer, ok, err)
+	}
+}
+
+func TestAnAnswerThatIsMissingEndsNoProcess(t *testing.T) {
+	p := &placed{Reviewer: &oracle{}, refused: &refusedTokens{}}
+	if answer, ok, err := (tokenReviews{reviewer: p}).AuthenticateToken(t.Context(), "t"); answer != nil || ok || err == nil {
+		t.Errorf("%v, %v, %v", answer, ok, err)
+	}
+}
+
+// TestWhateverCodesAnApiserverSaysTheSeriesStayFew: a body says any number.
+func TestWhateverCodesAnApiserverSaysTheSeriesStayFew(t *testing.T) {
+	for code, want := range map[int32]string{503: "503", 100: "100", 599: "599", 0: "<error>", -1: "<error>", 600: "<error>", 1 << 30: "<error>"} {
+		answer := refusal(code, "", 0)
+		if got := codeOf(&answer, nil); got != want {
+			t.Errorf("%d is %s", code, got)
+		}
+	}
 }
 
 func TestQuestionsAreCountedByTheirCodes(t *testing.T) {
@@ -110,4 +145,18 @@ func TestQuestionsAreCountedByTheirCodes(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestAQuestionThatHasNoPlaceIsNotCounted(t *testing.T) {
+	m, err := NewMetrics(prometheus.NewPedanticRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, authz := New(Config{Metrics: m, Begin: func(string, bool) func() { return nil }}, &judge{}, nil)
+	if _, _, err := authz.Authorize(t.Context(), wants("eve", "proxy")); !errors.Is(err, errTooMany) {
+		t.Fatal(err)
+	}
+	if n := testutil.CollectAndCount(m.accesses.total); n != 0 {
+		t.Errorf("%d codes are counted", n)
+	}
 }

@@ -25,6 +25,8 @@ func (t tokenReviews) AuthenticateToken(ctx context.Context, token string) (*aut
 	}
 	said := &answer.Status
 	switch {
+	case said.Authenticated && said.User.Username == "":
+		return nil, false, errors.New("the apiserver's answer to a TokenReview says that the token is good, and not whose it is")
 	case said.Authenticated:
 		who := &user.DefaultInfo{Name: said.User.Username, UID: said.User.UID, Groups: said.User.Groups}
 		for key, values := range said.User.Extra {

@@ -19,9 +19,10 @@ type stateful interface {
 	Connect()
 }
 
-// Watch keeps the connection open and reports its readiness until ctx is done.
+// Watch keeps the connection open and reports its readiness until ctx is done; came is
+// called whenever there is another one, which each life of the process has.
 // Connections that do not tell their state are left alone.
-func Watch(ctx context.Context, name string, conn grpc.ClientConnInterface, to health.Reporter) {
+func Watch(ctx context.Context, name string, conn grpc.ClientConnInterface, to health.Reporter, came func()) {
 	c, ok := conn.(stateful)
 	if !ok {
 		return
@@ -32,6 +33,7 @@ func Watch(ctx context.Context, name string, conn grpc.ClientConnInterface, to h
 		case connectivity.Idle:
 			c.Connect()
 		case connectivity.Ready:
+			came()
 			to.Set(name, true, "")
 		case connectivity.TransientFailure:
 			to.Set(name, false, name+"'s socket cannot be reached; until it is back "+without(name))

@@ -250,7 +250,8 @@ func (k *Keeper) waiting(name string, a answer) string {
 	return waiting(name, k.cfg.Signer, a) + k.besides()
 }
 
-// waiting says what a request waits for, and what to do.
+// waiting says what a request waits for, and what to do. How it begins is how liveconf knows
+// that nothing but somebody's answer is missing.
 func waiting(name, signer string, a answer) string {
 	since := a.since.UTC().Format(time.RFC3339)
 	switch a.state {

@@ -330,3 +330,12 @@ func TestASignerOfSecondsIsNotAskedAllTheTime(t *testing.T) {
 		}
 	})
 }
+
+// A change of the configuration is not taken back for it.
+func TestOfARequestThatWasMadeItIsSaidThatItIsWaitedFor(t *testing.T) {
+	for _, state := range []string{"", approved, "connection refused"} {
+		if got := waiting("csr", "signer", answer{state: state}); !strings.HasPrefix(got, "waits for ") {
+			t.Errorf("%q: %q", state, got)
+		}
+	}
+}

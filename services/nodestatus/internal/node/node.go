@@ -89,14 +89,17 @@ func Update(cfg Config, facts Facts, old *v1.Node, now time.Time) (*v1.Node, []E
 	s := &node.Status
 	var events []Event
 	if m := facts.Machine; m != nil {
-		rebooted := s.NodeInfo.BootID != "" && s.NodeInfo.BootID != m.BootID
+		rebooted, boot := s.NodeInfo.BootID != "" && s.NodeInfo.BootID != m.BootID, m.BootID
+		if rebooted && awaitsDevices(facts, s.Capacity) {
+			rebooted, boot = false, s.NodeInfo.BootID // That it was is found again.
+		}
 		s.Capacity = capacity(cfg, m, s.Capacity)
 		withoutDevices(s.Capacity, facts.Devices, rebooted)
 		s.Allocatable = allocatable(reserved(cfg, s.Capacity), s.Capacity)
 		if rebooted {
 			events = append(events, Event{v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", cfg.Name, m.BootID)})
 		}
-		s.NodeInfo.MachineID, s.NodeInfo.SystemUUID, s.NodeInfo.BootID = m.MachineID, m.SystemUUID, m.BootID
+		s.NodeInfo.MachineID, s.NodeInfo.SystemUUID, s.NodeInfo.BootID = m.MachineID, m.SystemUUID, boot
 		s.NodeInfo.Swap = nil
 		if m.SwapBytes > 0 {
 			swap := int64(m.SwapBytes) //nolint:gosec // No machine has 8 EiB.

@@ -97,7 +97,6 @@ func TestDevicesThatNobodyServesAreNotOffered(t *testing.T) {
 		"of no plugin":                                  {&Devices{}, "a", "3", "2"},
 		"before that is known":                          {nil, "a", "3", "2"},
 		"the machine was restarted":                     {&Devices{}, "b", "0", "0"},
-		"it was restarted and is not known":             {nil, "b", "0", "0"},
 		"it was restarted and a kubelet has told which": {&Devices{Checkpoint: true, Resources: []v1.ResourceName{"example.com/gpu"}}, "b", "0", "2"},
 	} {
 		old := &v1.Node{Status: v1.NodeStatus{
@@ -114,6 +113,31 @@ func TestDevicesThatNobodyServesAreNotOffered(t *testing.T) {
 	fresh, _ := New(Config{}, Facts{Machine: &Machine{Cores: 1}, Devices: &Devices{Checkpoint: true, Resources: []v1.ResourceName{"example.com/gpu"}}}, now)
 	if gpu, named := fresh.Status.Capacity["example.com/gpu"]; !named || !gpu.IsZero() {
 		t.Errorf("a new Node has %v; want 0 of the resource named", fresh.Status.Capacity)
+	}
+}
+
+func TestAfterARestartOfTheMachinePodsyncIsHeardBeforeCountedResourcesAreNone(t *testing.T) {
+	for name, test := range map[string]struct {
+		runtime Runtime
+		dongle  string
+		boot    string
+	}{
+		"it was not asked yet":             {Runtime{}, "2", "a"},
+		"it has not answered yet":          {Runtime{Unanswered: PeerGrace - 1, Err: "away"}, "2", "a"},
+		"it is away":                       {Runtime{Unanswered: PeerGrace, Err: "away"}, "0", "b"},
+		"it is older and says nothing":     {Runtime{Known: true}, "0", "b"},
+		"nothing is counted, and it waits": {Runtime{}, "", "b"},
+	} {
+		old := &v1.Node{Status: v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{BootID: "a"}}}
+		if test.dongle != "" {
+			old.Status.Capacity = list("example.com/dongle", "2")
+		}
+		n, events := Update(Config{}, Facts{Machine: &Machine{Cores: 1, BootID: "b"}, Runtime: test.runtime}, old, now)
+		rebooted := slices.ContainsFunc(events, func(e Event) bool { return e.Reason == "Rebooted" })
+		got, named := n.Status.Capacity["example.com/dongle"]
+		if n.Status.NodeInfo.BootID != test.boot || rebooted != (test.boot == "b") || named != (test.dongle != "") || named && got.String() != test.dongle {
+			t.Errorf("%s: boot %s, told %t, %s of the resource", name, n.Status.NodeInfo.BootID, rebooted, got.String())
+		}
 	}
 }
 

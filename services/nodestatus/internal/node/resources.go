@@ -58,6 +58,21 @@ func withoutDevices(list v1.ResourceList, left *Devices, rebooted bool) {
 	}
 }
 
+// awaitsDevices says whether to wait for podsync to say what a kubelet has left of its
+// device plugins: which of the extended resources are theirs, and which others count, is
+// not known before. A podsync that is away is not waited for for long.
+func awaitsDevices(facts Facts, list v1.ResourceList) bool {
+	if facts.Devices != nil || facts.Runtime.Known || facts.Runtime.Unanswered >= PeerGrace {
+		return false
+	}
+	for name := range list {
+		if resourcename.Extended(name) {
+			return true
+		}
+	}
+	return false
+}
+
 // allocatable is the capacity without what is reserved; memory also without
 // huge pages. Nothing is below 0.
 func allocatable(reserved, capacity v1.ResourceList) v1.ResourceList {

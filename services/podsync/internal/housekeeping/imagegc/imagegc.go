@@ -160,6 +160,7 @@ func (c *Collector) takeLimits() {
 
 type request struct {
 	ctx    context.Context
+	gone   func()      // called when an image is
 	answer chan answer // of capacity 1
 }
 
@@ -244,27 +245,46 @@ func (c *Collector) Run(ctx context.Context) error {
 		case <-ticks:
 			failures = c.report(ctx, p.collect(ctx), failures)
 		case r := <-c.asked:
-			freed, err := p.reclaimWithin(ctx, r.ctx)
+			freed, err := p.reclaimWithin(ctx, r)
 			r.answer <- answer{freed, err}
 		}
 	}
 }
 
+// removal is how long a reclaim waits for the next image to be gone. What ends pods for a
+// disk waits for it, and a runtime that hangs may do so for minutes.
+const removal = 30 * time.Second
+
+// errHangs says why a reclaim was given up.
+var errHangs = fmt.Errorf("none has gone for %s; look whether the runtime hangs", removal)
+
 // Reclaim removes all images that nothing uses, whatever their age, and goes on when
-// one cannot be removed. It waits for Run.
+// one cannot be removed. It waits for Run. When no image goes for removal, it returns
+// with what was freed and an error.
 // Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#reclaim-node-resources
-func (c *Collector) Reclaim(ctx context.Context) (Reclaimed, error) {
-	r := request{ctx, make(chan answer, 1)}
+func (c *Collector) Reclaim(parent context.Context) (Reclaimed, error) {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	late := time.AfterFunc(removal, func() { cancel(errHangs) })
+	defer late.Stop()
+	r := request{ctx, func() { late.Reset(removal) }, make(chan answer, 1)}
 	select {
 	case c.asked <- r:
 	case <-ctx.Done():
-		return Reclaimed{}, fmt.Errorf("remove unused images: %w", ctx.Err())
+		return Reclaimed{}, fmt.Errorf("remove unused images: %w", context.Cause(ctx))
 	}
 	select {
 	case a := <-r.answer:
 		return a.Reclaimed, a.err
 	case <-ctx.Done():
-		return Reclaimed{}, fmt.Errorf("remove unused images: %w", ctx.Err())
+	}
+	parting := time.NewTimer(time.Second)
+	defer parting.Stop()
+	select {
+	case a := <-r.answer: // What was removed until then is freed.
+		return a.Reclaimed, a.err
+	case <-parting.C:
+		return Reclaimed{}, fmt.Errorf("remove unused images: %w", context.Cause(ctx))
 	}
 }
 

@@ -378,7 +378,7 @@ func TestReclaimEndsWithRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		p := &pass{c: New(Config{}, Deps{Runtime: hung{}, Sources: &rig{}})}
 		time.AfterFunc(time.Second, cancel)
-		if _, err := p.reclaimWithin(ctx, t.Context()); !errors.Is(err, context.Canceled) {
+		if _, err := p.reclaimWithin(ctx, request{ctx: t.Context(), gone: func() {}}); !errors.Is(err, context.Canceled) {
 			t.Errorf("ended with %v", err)
 		}
 	})

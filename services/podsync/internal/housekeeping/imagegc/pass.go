@@ -294,33 +294,38 @@ func (p *pass) bySpace(ctx context.Context, unused []*record) error {
 }
 
 // reclaimWithin is reclaim until whoever asked has left or life ends.
-func (p *pass) reclaimWithin(life, asked context.Context) (Reclaimed, error) {
-	ctx, cancel := context.WithCancel(asked)
-	defer cancel()
-	defer context.AfterFunc(life, cancel)()
-	return p.reclaim(ctx)
+func (p *pass) reclaimWithin(life context.Context, r request) (Reclaimed, error) {
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
+	return p.reclaim(ctx, r.gone)
 }
 
-// reclaim removes all that is unused.
-func (p *pass) reclaim(ctx context.Context) (freed Reclaimed, err error) {
+// reclaim removes all that is unused; gone is called after each.
+func (p *pass) reclaim(ctx context.Context, gone func()) (freed Reclaimed, err error) {
 	known := p.c.deps.known()
 	unused, err := p.look(ctx)
+	if ctx.Err() != nil {
+		return freed, fmt.Errorf("look for unused images: %w", context.Cause(ctx))
+	}
 	if err != nil {
 		return freed, err
 	}
 	if !known {
 		return freed, ErrNotAllKnown
 	}
-	for _, r := range unused {
-		if ctx.Err() != nil {
-			return freed, fmt.Errorf("remove unused images: %w", ctx.Err())
-		}
-		switch gone, failed := p.remove(ctx, r, "space"); {
-		case failed != nil:
-			freed.Failed = append(freed.Failed, failed.Error())
-		case gone:
+	for i, r := range unused {
+		removed, failed := p.remove(ctx, r, "space")
+		if removed {
 			freed.Images++
 			freed.Bytes += r.image.GetSize()
+			gone()
+		}
+		switch {
+		case ctx.Err() != nil && (failed != nil || i+1 < len(unused)):
+			return freed, fmt.Errorf("remove unused images: %d of %d were looked at, the last was %s: %w", i+1, len(unused), r.image.GetId(), context.Cause(ctx))
+		case failed != nil:
+			freed.Failed = append(freed.Failed, failed.Error())
 		}
 	}
 	return freed, nil

@@ -105,6 +105,7 @@ type bench struct {
 
 	mu     sync.Mutex
 	faults map[string]func(ctx context.Context) error
+	disks  Disks // of a podsync that is started anew
 }
 
 func (b *bench) fault(at string, f func(ctx context.Context) error) {
@@ -160,7 +161,7 @@ func newBench(t *testing.T, change func(*fakecsi.Config)) *bench {
 // restarted is a podsync that knows nothing but what is on the disk.
 func (b *bench) restarted(t *testing.T) *Volumes {
 	t.Helper()
-	c := New(Config{RootDir: b.root, NodeName: "n1", Timeout: 5 * time.Second}, Deps{Objects: b.cluster, Tokens: fixedTokens{}, Node: &b.node, Mounter: b.mounts, Pods: b.woken})
+	c := New(Config{RootDir: b.root, NodeName: "n1", Timeout: 5 * time.Second}, Deps{Objects: b.cluster, Tokens: fixedTokens{}, Node: &b.node, Mounter: b.mounts, Pods: b.woken, Disks: b.disks})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

@@ -68,12 +68,16 @@ func eventually(t *testing.T, what string, is func() bool) {
 // give one that only one node may write to another.
 func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T) {
 	b := newAttaching(t)
-	d := &oneDisk{there: true, used: true}
-	b.deps.Disks = d
+	d := &oneDisk{used: true}
+	b.disks = d
+	b.Volumes = b.restarted(t)
 	b.showsDisk(false, false)
 	done := make(chan error, 1)
 	go func() { done <- b.Hold(t.Context(), "uid-1", diskName, false) }()
 	eventually(t, "it is not told", func() bool { return b.inUse.isTold(diskName) })
+	d.mu.Lock()
+	d.there = true
+	d.mu.Unlock()
 	b.showsDisk(false, true)
 	b.showsDisk(true, false)
 	select {
@@ -87,8 +91,8 @@ func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T)
 	}
 	b.SettleSoon(diskName)
 	eventually(t, "it is settled while a pod wants it", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		b.Volumes.mu.Lock()
+		defer b.Volumes.mu.Unlock()
 		return len(b.settling) == 0
 	})
 	d.mu.Lock()
@@ -124,7 +128,8 @@ func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T)
 func TestADiskThatAPreviousRunHasLeftIsInUseUntilItIsTakenAway(t *testing.T) {
 	b := newAttaching(t)
 	d := &oneDisk{there: true, err: errors.New("it is in use still")}
-	b.deps.Disks = d
+	b.disks = d
+	b.Volumes = b.restarted(t)
 	b.showsDisk(false, true)
 	if err := b.lookAtDisk(t.Context()); err != nil {
 		t.Fatal(err)

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"k8s.io/klog/v2"
 	mountutils "k8s.io/mount-utils"
 	"k8s.io/utils/exec"
@@ -28,10 +31,14 @@ var errNoDisk = errors.New("the disk does not answer")
 // runs is left to its end: a filesystem that is half made or half mended is neither. Until
 // then nothing else is done with the device, also by another process. Its mount may so come
 // late: who takes target away ends what is mounted there, and removes the directory, so that
-// nothing can be mounted on it any more.
+// nothing can be mounted on it any more. A filesystem that is of no device, such as proc, is
+// refused: the kernel would mount it all the same, and whoever makes pods may say which.
 func (k *Kernel) Device(ctx context.Context, device, target, filesystem string, options []string) error {
 	if filesystem == "" || strings.ContainsFunc(filesystem, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }) {
 		return fmt.Errorf("%q is no filesystem's name", filesystem) // it becomes part of a program's
+	}
+	if err := ofDevice(filesystem); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, mostDevice, errNoDisk)
 	defer cancel()
@@ -69,7 +76,29 @@ func deviceCall(args []string) (string, error) {
 	if err := format.FormatAndMount(device, target, filesystem, args[fixed:]); err != nil {
 		return "", err // what has failed may have left something that runs: it keeps the lock
 	}
+	if err := endDeviceless(target); err != nil {
+		return "", err
+	}
 	return "", os.Remove(lock.Name())
+}
+
+// endDeviceless ends what is mounted at a path and of no device: the kernel may have come to
+// know it only now.
+func endDeviceless(target string) error {
+	mounted, err := new(Kernel).Mounted(target)
+	if err != nil || !mounted {
+		return err
+	}
+	kind, err := kindAt(target)
+	if err == nil {
+		err = ofDevice(kind)
+	}
+	if err != nil {
+		if endErr := unmount(target); endErr != nil {
+			return fmt.Errorf("%w; and it is still mounted at %s: %w", err, target, endErr)
+		}
+	}
+	return err
 }
 
 // byProgram mounts by a program that keeps the lock.
@@ -85,4 +114,41 @@ func (m byProgram) MountSensitive(source, target, filesystem string, options, se
 		return fmt.Errorf("mount failed: %w\nMounting command: %s\nMounting arguments: %s\nOutput: %s", err, "mount", shown, out)
 	}
 	return nil
+}
+
+// ofDevice refuses a filesystem that is of no device, as far as the kernel knows it.
+func ofDevice(filesystem string) error {
+	list, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		return fmt.Errorf("see which filesystems are of devices: %w", err)
+	}
+	if deviceless(string(list), filesystem) {
+		return fmt.Errorf("%s is no filesystem of a device: correct the volume's fsType", filesystem)
+	}
+	return nil
+}
+
+// deviceless says whether a list of filesystems, as the kernel makes it, has one that is of
+// no device. What stands behind a dot says who serves it.
+func deviceless(list, filesystem string) bool {
+	name, _, _ := strings.Cut(filesystem, ".")
+	for line := range strings.Lines(list) {
+		if slices.Equal(strings.Fields(line), []string{"nodev", name}) {
+			return true
+		}
+	}
+	return false
+}
+
+// kindAt is which filesystem is mounted at a path, by the kernel's table.
+func kindAt(target string) (string, error) {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(target))
+	if err != nil {
+		return "", fmt.Errorf("look at %s: %w", target, err)
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(target))))
+	if err != nil || len(mounts) == 0 {
+		return "", fmt.Errorf("look for what is mounted on %s: %d mounts, %w", target, len(mounts), err)
+	}
+	return mounts[len(mounts)-1].FSType, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -154,9 +155,48 @@ func TestADiskThatHangsHoldsNobodyUpAndIsFormattedByOneAtATime(t *testing.T) {
 
 // TestWhatWasMountedLateIsNotMountedAgain: it is found once the device is free.
 func TestWhatWasMountedLateIsNotMountedAgain(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
 	d := newDisk(t)
-	d.target = "/proc"
-	if err := d.mount(t.Context(), d.kernel()); err != nil || d.done() != "" {
+	k := d.kernel()
+	if err := k.Tmpfs(d.target, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Unmount(d.target) })
+	if err := d.mount(t.Context(), k); err != nil || d.done() != "" {
 		t.Errorf("%v, done is\n%s", err, d.done())
+	}
+}
+
+// TestAFilesystemWithoutADeviceIsNotMountedInADevicesPlace: whoever names the filesystem of a
+// disk of his own would have the host's processes in his pod, or all memory.
+func TestAFilesystemWithoutADeviceIsNotMountedInADevicesPlace(t *testing.T) {
+	device, target := filepath.Join(t.TempDir(), "device"), t.TempDir()
+	if err := os.WriteFile(device, make([]byte, 4<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = exec.CommandContext(t.Context(), "mkfs.ext4", "-q", "-F", device).Run() // with root it could else be mounted
+	k := New(Config{Devices: filepath.Join(t.TempDir(), "devices")})
+	for _, filesystem := range []string{"proc", "sysfs", "tmpfs", "ramfs"} {
+		err := k.Device(t.Context(), device, target, filesystem, nil)
+		if mounted, _ := k.Mounted(target); mounted {
+			t.Errorf("%s is mounted", filesystem)
+			if err := k.Unmount(target); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err == nil || !strings.Contains(err.Error(), "is no filesystem of a device") {
+			t.Errorf("%s: %v", filesystem, err)
+		}
+	}
+}
+
+func TestWhatWasMountedIsKnownByTheKernelsListOfFilesystems(t *testing.T) {
+	const list = "nodev\tproc\nnodev\tfuse\n\text4\n\tfuseblk\n"
+	for name, want := range map[string]bool{"proc": true, "fuse": true, "fuse.sshfs": true, "ext4": false, "fuseblk": false, "fuseblk.ntfs": false, "xfs": false} {
+		if got := deviceless(list, name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -39,12 +40,18 @@ func (v *Volumes) attachFC(ctx context.Context, f *fabric) (device string, err e
 	return "", fmt.Errorf("no fc disk found; nothing at %s leads to %s: see that the fabric zones it to this node", dir, strings.Join(f.ids(), ", "))
 }
 
-// rescan has all SCSI hosts look for disks.
+// rescan has the SCSI hosts look for disks that may be of a fabric.
 func (v *Volumes) rescan(ctx context.Context, f *fabric) error {
 	hosts, err := filepath.Glob(filepath.Join(v.cfg.Sys, "class/scsi_host/host*/scan"))
 	if err != nil {
 		return err
 	}
+	// Those of iSCSI sessions have no disk of a fabric: each would bring all that its target
+	// has, or wait for one that does not answer.
+	hosts = slices.DeleteFunc(hosts, func(scan string) bool {
+		_, err := os.Stat(filepath.Join(v.cfg.Sys, "class/iscsi_host", filepath.Base(filepath.Dir(scan))))
+		return err == nil
+	})
 	var failed []error
 	for _, scan := range hosts {
 		if _, err := v.do(ctx, f.turn(), callScan, scan, "- - -"); err != nil {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/klog/v2"
 )
@@ -17,6 +19,9 @@ const (
 	// and triesForTwo how often for the rest of them, when it can be had by two.
 	mostTries   = 5
 	triesForTwo = 2
+	// attachWithin is how long it is tried by all portals. Meanwhile nobody else's disk of the
+	// target comes or goes, and whoever makes pods may name any portals.
+	attachWithin = 5 * time.Minute
 )
 
 // attachISCSI logs in to a target by all of its portals, and returns the disk's device. The
@@ -37,12 +42,14 @@ func (v *Volumes) attachISCSI(ctx context.Context, w *wanted, t *target) (device
 	}
 	links := map[string]string{}
 	var last error
-	for try := 1; try <= mostTries && ctx.Err() == nil; try++ {
+	inTime, cancel := context.WithTimeout(ctx, attachWithin)
+	defer cancel()
+	for try := 1; try <= mostTries && inTime.Err() == nil; try++ {
 		for _, portal := range t.Portals {
-			if links[portal] != "" {
+			if links[portal] != "" || inTime.Err() != nil {
 				continue
 			}
-			link, err := v.path(ctx, w, t, portal, transport, words)
+			link, err := v.path(inTime, w, t, portal, transport, words)
 			if err != nil {
 				last = err
 				continue
@@ -116,14 +123,11 @@ func (v *Volumes) path(ctx context.Context, w *wanted, t *target, portal, transp
 	}
 	address := strings.NewReplacer("[", "", "]", "").Replace(portal) // links have none
 	name := "ip-" + address + "-iscsi-" + t.Iqn + "-lun-" + t.Lun
-	if transport != "tcp" {
-		name = "pci-*-" + name
-	}
 	dir := filepath.Join(v.cfg.Dev, "disk/by-path")
 	link = await(ctx, dir, deviceWithin, func() string {
-		found, _ := filepath.Glob(filepath.Join(dir, strings.ReplaceAll(name, "[", `\[`)))
-		for _, link := range found {
-			if v.named(link) != "" {
+		entries, _ := os.ReadDir(dir) // it may not be there yet
+		for _, e := range entries {
+			if link := filepath.Join(dir, e.Name()); leads(e.Name(), name, transport) && v.named(link) != "" {
 				return link
 			}
 		}
@@ -133,6 +137,16 @@ func (v *Volumes) path(ctx context.Context, w *wanted, t *target, portal, transp
 		return "", fmt.Errorf("timed out waiting for device at path %s after %ds", filepath.Join(dir, name), int(deviceWithin.Seconds()))
 	}
 	return link, nil
+}
+
+// leads says whether a link's name is that of a disk, before which stands the adapter where
+// that speaks iSCSI itself.
+func leads(link, name, transport string) bool {
+	if transport == "tcp" {
+		return link == name
+	}
+	adapter, ours := strings.CutSuffix(link, "-"+name)
+	return ours && strings.HasPrefix(adapter, "pci-") && !strings.Contains(adapter, "-iscsi-")
 }
 
 // hostOf is the SCSI host of a session by a portal.
@@ -251,9 +265,12 @@ func chap(do func(of []string, more ...string) error, of []string, prefix string
 		return err
 	}
 	for _, key := range []string{"username", "password", "username_in", "password_in"} {
-		word := words[prefix+key]
+		word := strings.TrimSuffix(words[prefix+key], "\n")
 		if word == "" {
 			continue
+		}
+		if strings.ContainsAny(word, "\n\r") {
+			return errors.New(prefix + key + " of the secret has more than one line; correct the secret")
 		}
 		if err := do(of, "-o", "update", "-n", prefix+key, "-v", word); err != nil {
 			return errors.New("iscsiadm does not take " + prefix + key + "; what it says is not shown, since it may name the secret")

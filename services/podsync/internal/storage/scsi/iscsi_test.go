@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -112,6 +113,43 @@ func TestCHAPIsDoneWithTheSecretsWordsWhichAreInNoError(t *testing.T) {
 	}
 }
 
+// TestALinkToAnotherTargetsDiskIsNotTaken: a target may choose its name.
+func TestALinkToAnotherTargetsDiskIsNotTaken(t *testing.T) {
+	const name = "ip-192.0.2.1:3260-iscsi-iqn.a-lun-0"
+	for _, c := range []struct {
+		link, transport string
+		want            bool
+	}{
+		{name, "tcp", true},
+		{name + "-part1", "tcp", false},
+		{"pci-0000:04:00.0-" + name, "tcp", false},
+		{"pci-0000:04:00.0-" + name, "be2iscsi", true},
+		{name, "be2iscsi", false},
+		{"pci-0000:04:00.0-ip-198.51.100.1:3260-iscsi-iqn.x-" + name, "be2iscsi", false},
+	} {
+		if got := leads(c.link, name, c.transport); got != c.want {
+			t.Errorf("%s by %s: %v", c.link, c.transport, got)
+		}
+	}
+}
+
+// TestAWordOfASecretIsNoLineOfARecord: iscsiadm writes it into a file of lines.
+func TestAWordOfASecretIsNoLineOfARecord(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	r := b.inline("uid-1", "v", source(0))
+	r.Volume.ISCSI.SessionCHAPAuth, r.Volume.ISCSI.SecretRef = true, &v1.LocalObjectReference{Name: "chap"}
+	b.secrets["ns/chap"] = map[string][]byte{"node.session.auth.password": []byte("p4ss\nnode.startup = automatic\n")}
+	if _, err := b.Setup(t.Context(), r); err == nil || !strings.Contains(err.Error(), "node.session.auth.password of the secret has more than one line") || strings.Contains(err.Error()+b.read("asked"), "p4ss") {
+		t.Errorf("%v, asked\n%s", err, b.read("asked"))
+	}
+	b.secrets["ns/chap"]["node.session.auth.password"] = []byte("p4ss\n") // as an editor leaves it
+	b.setUp(r)
+	if !strings.Contains(b.read("asked"), "-v p4ss\niscsiadm") {
+		t.Errorf("asked\n%s", b.read("asked"))
+	}
+}
+
 func TestAVolumeWithAnInitiatorNameHasAnInterfaceOfItsOwn(t *testing.T) {
 	b := newBench(t)
 	b.make("target.json", `{"0": "sd"}`)
@@ -171,6 +209,37 @@ func TestADiskThatOnePortalHasIsUsedThoughAnotherDoesNotAnswer(t *testing.T) {
 	if n := strings.Count(b.read("asked"), "-p 192.0.2.2:3260 -I default --discover"); n != mostTries {
 		t.Errorf("the other was tried %d times", n)
 	}
+}
+
+// TestPortalsThatDoNotAnswerHoldATargetForAWhileOnly: others wait for its turn.
+func TestPortalsThatDoNotAnswerHoldATargetForAWhileOnly(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.make("sys/block/dm-3/slaves/sd2/")
+	b.make("dev/dm-3")
+	synctest.Test(t, func(t *testing.T) {
+		b.t = t
+		b.restart()
+		b.deps.Run = func(ctx context.Context, _ string, args ...string) (string, error) {
+			switch line := strings.Join(args, " "); {
+			case strings.HasSuffix(line, "-o show"):
+				return "iface.transport_name = tcp\n", nil
+			case strings.HasSuffix(line, "--login"):
+				begin(b.host, portal)
+			case strings.HasSuffix(line, "--discover") && !strings.Contains(line, portal):
+				ctx, cancel := context.WithTimeout(ctx, programWithin)
+				defer cancel()
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			return "", nil
+		}
+		began := time.Now()
+		b.setUp(b.inline("uid-1", "v", source(0, "192.0.2.2", "192.0.2.3", "192.0.2.4")))
+		if took := time.Since(began); took > attachWithin {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 func TestADiskIsWaitedForUntilItsLinkIsThere(t *testing.T) {

@@ -23,6 +23,8 @@ type place struct {
 	path  string
 	block bool
 	disk  disk
+	// others: the disk is something else's of the node, and was given to no pod.
+	others bool
 }
 
 // devicesDir is, below that of a kind, where devices are.
@@ -48,6 +50,8 @@ type record struct {
 	Path  string  `json:"path"`
 	ISCSI *target `json:"iscsi,omitempty"`
 	FC    *fabric `json:"fc,omitempty"`
+	// Others is place.others.
+	Others bool `json:"others,omitempty"`
 }
 
 // recordOf is the file with the record of a place.
@@ -57,7 +61,7 @@ func (v *Volumes) recordOf(path string) string {
 
 // keep writes what a place is, before anything is begun with its disk.
 func (v *Volumes) keep(p place, mounted bool) error {
-	r := record{Path: p.path}
+	r := record{Path: p.path, Others: p.others}
 	r.ISCSI, _ = p.disk.(*target)
 	r.FC, _ = p.disk.(*fabric)
 	text, err := json.Marshal(r)
@@ -112,8 +116,8 @@ func (v *Volumes) left() (all []place, err error) {
 					return nil, err
 				}
 				for _, path := range paths {
-					if d := v.diskAt(kind, path); d != nil {
-						all = append(all, place{path, block, d})
+					if d, others := v.diskAt(kind, path); d != nil {
+						all = append(all, place{path, block, d, others})
 					}
 				}
 			}
@@ -123,21 +127,25 @@ func (v *Volumes) left() (all []place, err error) {
 }
 
 // diskAt is the disk of a place, by its record, and else by its name; nil when that is none.
-func (v *Volumes) diskAt(kind, path string) disk {
+// A record that is of another place is not believed.
+func (v *Volumes) diskAt(kind, path string) (d disk, others bool) {
 	var r record
 	if text, err := os.ReadFile(v.recordOf(path)); err == nil && json.Unmarshal(text, &r) == nil && r.Path == path {
-		if r.ISCSI != nil && r.ISCSI.check() == nil {
-			return r.ISCSI
+		if r.ISCSI != nil && r.ISCSI.check() == nil && lies(path, r.ISCSI) {
+			return r.ISCSI, r.Others
 		}
-		if r.FC != nil && r.FC.check() == nil {
-			return r.FC
+		if r.FC != nil && r.FC.check() == nil && lies(path, r.FC) {
+			return r.FC, r.Others
 		}
 	}
 	if kind == fc {
-		return fabricNamed(filepath.Base(path))
+		return fabricNamed(filepath.Base(path)), false
 	}
-	return targetNamed(filepath.Base(filepath.Dir(path)), filepath.Base(path))
+	return targetNamed(filepath.Base(filepath.Dir(path)), filepath.Base(path)), false
 }
+
+// lies says whether a place is that of a disk.
+func lies(path string, d disk) bool { return strings.HasSuffix(path, "/"+d.dir()) }
 
 // targetNamed reads the names of a place's directories: iface-IFACE, PORTAL-IQN-lun-LUN.
 func targetNamed(iface, name string) disk {

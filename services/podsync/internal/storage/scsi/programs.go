@@ -47,6 +47,19 @@ func unless(err error, codes ...int) error {
 	return err
 }
 
+// mostSaid is how much is kept of what a program says: iscsiadm says all that a target has
+// answered it.
+const mostSaid = 64 << 10
+
+// head keeps the beginning of what is written to it.
+type head struct{ strings.Builder }
+
+// Write implements io.Writer.
+func (h *head) Write(p []byte) (int, error) {
+	_, _ = h.Builder.Write(p[:min(len(p), mostSaid-h.Len())])
+	return len(p), nil
+}
+
 // run runs a program of the host's, by itself and in no shell. Its arguments are in no
 // error: there are secrets among them.
 func run(ctx context.Context, program string, args ...string) (string, error) {
@@ -56,19 +69,21 @@ func run(ctx context.Context, program string, args ...string) (string, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = killWait
-	out, err := cmd.CombinedOutput()
+	out := &head{}
+	cmd.Stdout, cmd.Stderr = out, out
+	err := cmd.Run()
 	ended := (*exec.ExitError)(nil)
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay):
-		return string(out), nil
+		return out.String(), nil
 	case ctx.Err() != nil:
-		return string(out), fmt.Errorf("%s did not end in its time: %w", program, context.Cause(ctx))
+		return out.String(), fmt.Errorf("%s did not end in its time: %w", program, context.Cause(ctx))
 	case errors.Is(err, exec.ErrNotFound):
 		return "", fmt.Errorf("%w: this node has no %s: install %s, and have its service run", rpcerr.ErrUnavailable, program, packageOf(program))
 	case errors.As(err, &ended):
-		return string(out), &failure{program, ended.ExitCode(), string(out)}
+		return out.String(), &failure{program, ended.ExitCode(), out.String()}
 	}
-	return string(out), fmt.Errorf("run %s: %w", program, err)
+	return out.String(), fmt.Errorf("run %s: %w", program, err)
 }
 
 // packageOf is what a program comes with.

@@ -69,6 +69,9 @@ type Deps struct {
 	Run func(ctx context.Context, program string, args ...string) (string, error)
 	// Same says whether one filesystem is mounted at two places; nil asks the kernel.
 	Same func(a, b string) bool
+	// Shown says where a device, by its name, is mounted, or shown beside its own place; nil
+	// asks the kernel.
+	Shown func(name string) ([]string, error)
 }
 
 // Volumes are those of both kinds: a volume.Driver, Attacher and Mapper. Safe for
@@ -95,6 +98,9 @@ func New(cfg Config, deps Deps) *Volumes {
 	}
 	if deps.Same == nil {
 		deps.Same = func(a, b string) bool { return mount.Filesystem(a) == mount.Filesystem(b) }
+	}
+	if deps.Shown == nil {
+		deps.Shown = func(name string) ([]string, error) { return shown(cfg.Dev, name) }
 	}
 	return &Volumes{cfg: cfg, deps: deps, given: given{all: map[string]bool{}}}
 }

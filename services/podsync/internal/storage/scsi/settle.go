@@ -117,7 +117,7 @@ func (v *Volumes) detach(ctx context.Context, p place) error {
 		return err
 	}
 	others := slices.DeleteFunc(all, func(o place) bool { return o.path == p.path })
-	if !slices.ContainsFunc(others, func(o place) bool { return o.disk.is(p.disk) }) {
+	if !p.others && !slices.ContainsFunc(others, func(o place) bool { return o.disk.is(p.disk) }) {
 		if err := v.release(ctx, p.disk); err != nil {
 			return err
 		}
@@ -155,6 +155,9 @@ func (v *Volumes) release(ctx context.Context, d disk) (err error) {
 			return err
 		}
 		device := filepath.Join(v.cfg.Dev, dm)
+		if at, err := v.shownAt(dm); err != nil || at != "" {
+			return errors.Join(err, fmt.Errorf("%s is in use still: it is shown at %s", device, at))
+		}
 		if held, err := v.do(ctx, d.turn(), callHeld, device); err != nil || held != "" {
 			return errors.Join(err, fmt.Errorf("%s is in use still: it is mounted, or part of another device", device))
 		}
@@ -165,6 +168,10 @@ func (v *Volumes) release(ctx context.Context, d disk) (err error) {
 	}
 	slices.Sort(disks)
 	for _, name := range slices.Compact(disks) {
+		// Who was given it as a device may hold it open as anybody may.
+		if at, err := v.shownAt(name); err != nil || at != "" {
+			return errors.Join(err, fmt.Errorf("%s is in use still: it is shown at %s", filepath.Join(v.cfg.Dev, name), at))
+		}
 		if _, err := v.do(ctx, d.turn(), callRelease, filepath.Join(v.cfg.Dev, name), filepath.Join(v.cfg.Sys, "block", name, "device/delete")); err != nil {
 			return err
 		}
@@ -179,17 +186,20 @@ func (v *Volumes) logOut(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	var devices []string
+	var names, devices []string
 	for _, s := range sessions {
 		disks, err := disksOf(s, "*")
 		if err != nil {
 			return err
 		}
 		for _, name := range disks {
-			devices = append(devices, filepath.Join(v.cfg.Dev, name))
+			names, devices = append(names, name), append(devices, filepath.Join(v.cfg.Dev, name))
 		}
 	}
-	held, err := v.do(ctx, t.turn(), callHeld, devices...)
+	held, err := v.shownAt(names...)
+	if held == "" && err == nil {
+		held, err = v.do(ctx, t.turn(), callHeld, devices...)
+	}
 	if err != nil {
 		return err
 	}

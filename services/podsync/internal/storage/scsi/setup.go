@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -101,10 +102,29 @@ func (v *Volumes) mountForAll(ctx context.Context, w *wanted, p place) error {
 	if w.readOnly {
 		options = append(options[:len(options):len(options)], "ro")
 	}
+	if w.inline && strings.HasPrefix(w.fsType, "ext") {
+		options = append(options, "errors=remount-ro") // the disk itself may say that the machine is to panic
+	}
+	if w.inline {
+		if err := v.guard(ctx, w, p, device); err != nil {
+			return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
+		}
+	}
 	if err := v.deps.Mounter.Device(ctx, device, p.path, w.fsType, options); err != nil {
 		return &podstate.VolumeStep{Step: "MountVolume.MountDevice", Err: err}
 	}
 	return nil
+}
+
+// guard keeps a disk from pods that is something else's, which is noted: it is not taken from
+// the node with the volume.
+func (v *Volumes) guard(ctx context.Context, w *wanted, p place, device string) error {
+	err := v.ofNobody(ctx, w.disk, device)
+	if others := (*othersDisk)(nil); errors.As(err, &others) {
+		p.others = true
+		err = errors.Join(err, v.keep(p, false))
+	}
+	return err
 }
 
 // attach has the node have a disk. What it is is written before.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
@@ -28,6 +29,8 @@ type wanted struct {
 	name string // the volume's in the pod's spec
 	dir  string // the volume's place below the pod's directory
 	disk disk
+	// inline: it is in the pod's own spec, which whoever makes pods has written.
+	inline bool
 	// block: as a device.
 	block    bool
 	readOnly bool
@@ -55,19 +58,20 @@ type disk interface {
 
 // wantedBy is what is asked for.
 func wantedBy(r volume.Request) (*wanted, error) {
-	w := &wanted{pod: r.Pod, name: r.Volume.Name, dir: r.Dir, readOnly: r.ReadOnly}
+	w := &wanted{pod: r.Pod, name: r.Volume.Name, dir: r.Dir, readOnly: r.ReadOnly, inline: r.PV == nil}
 	called := r.Volume.Name
 	if r.PV != nil {
 		called = r.PV.Name
 		w.block, w.options = claims.IsDevice(r.PV), claims.MountOptions(r.PV)
 	}
+	var source *v1.ISCSIPersistentVolumeSource
 	switch {
 	case r.PV != nil && r.PV.Spec.ISCSI != nil:
-		w.ofISCSI(called, r.PV.Spec.ISCSI)
+		source = r.PV.Spec.ISCSI
 	case r.PV != nil && r.PV.Spec.FC != nil:
 		w.ofFC(r.PV.Spec.FC)
 	case r.PV == nil && r.Volume.ISCSI != nil:
-		source := v1.ISCSIPersistentVolumeSource{
+		source = &v1.ISCSIPersistentVolumeSource{
 			TargetPortal: r.Volume.ISCSI.TargetPortal, IQN: r.Volume.ISCSI.IQN, Lun: r.Volume.ISCSI.Lun, ISCSIInterface: r.Volume.ISCSI.ISCSIInterface,
 			FSType: r.Volume.ISCSI.FSType, Portals: r.Volume.ISCSI.Portals, InitiatorName: r.Volume.ISCSI.InitiatorName,
 			DiscoveryCHAPAuth: r.Volume.ISCSI.DiscoveryCHAPAuth, SessionCHAPAuth: r.Volume.ISCSI.SessionCHAPAuth,
@@ -75,7 +79,6 @@ func wantedBy(r volume.Request) (*wanted, error) {
 		if ref := r.Volume.ISCSI.SecretRef; ref != nil {
 			source.SecretRef = &v1.SecretReference{Name: ref.Name}
 		}
-		w.ofISCSI(called, &source)
 		w.readOnly = r.Volume.ISCSI.ReadOnly
 	case r.PV == nil && r.Volume.FC != nil:
 		w.ofFC(r.Volume.FC)
@@ -83,8 +86,28 @@ func wantedBy(r volume.Request) (*wanted, error) {
 	default:
 		return nil, fmt.Errorf("volume %q is neither of iscsi nor of fc", r.Volume.Name)
 	}
+	if source != nil {
+		if n := len(source.Portals); n > mostPortals {
+			return nil, fmt.Errorf("iscsi: the volume has %d portals, and this node tries %d at most; correct the volume", n, mostPortals)
+		}
+		w.ofISCSI(called, source)
+	}
 	w.fsType = cmp.Or(w.fsType, "ext4")
-	return w, w.disk.check()
+	return w, errors.Join(w.disk.check(), short(w.disk))
+}
+
+// mostPortals is how many portals a target may have beside the first.
+const mostPortals = 63
+
+// short refuses a disk whose names are longer than those of directories may be, before the
+// cluster is told of it: it has to fit into the status of the Node, with all others.
+func short(d disk) error {
+	for part := range strings.SplitSeq(d.dir(), "/") {
+		if len(part) > unix.NAME_MAX {
+			return fmt.Errorf("%s: the names of the volume's disk are too long together: %d bytes, and %d may be; correct the volume", d.kind(), len(part), unix.NAME_MAX)
+		}
+	}
+	return nil
 }
 
 func (w *wanted) ofISCSI(called string, source *v1.ISCSIPersistentVolumeSource) {
