@@ -74,7 +74,7 @@ type Mounter interface {
 	Bind(source, target string) error
 	// Device mounts the filesystem of a block device, which is made if the device holds
 	// nothing, and mended if need be.
-	Device(device, target, filesystem string, options []string) error
+	Device(ctx context.Context, device, target, filesystem string, options []string) error
 	// Resize makes the filesystem of a block device that is mounted on target as large as
 	// the device.
 	Resize(ctx context.Context, device, target string) error
@@ -157,7 +157,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		deps.Events = deps.Client
 	}
 	if deps.Mounter == nil {
-		deps.Mounter = mount.New()
+		deps.Mounter = mount.New(mount.Config{Devices: filepath.Join(cfg.RootDir, "polylet", "devices")})
 	}
 	w := &wiring{cfg: cfg, deps: deps}
 	if err := w.build(); err != nil {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 
@@ -38,8 +39,8 @@ func (m mounter) Bind(source, target string) error {
 	return m.mount("bind", target, func() error { return m.Fake.Bind(source, target) })
 }
 
-func (m mounter) Device(device, target, filesystem string, options []string) error {
-	return m.mount("device", target, func() error { return m.Fake.Device(device, target, filesystem, options) })
+func (m mounter) Device(ctx context.Context, device, target, filesystem string, options []string) error {
+	return m.mount("device", target, func() error { return m.Fake.Device(ctx, device, target, filesystem, options) })
 }
 
 func (m mounter) Release(file string) error {

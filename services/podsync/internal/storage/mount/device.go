@@ -1,32 +1,94 @@
 package mount
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"k8s.io/klog/v2"
 	mountutils "k8s.io/mount-utils"
 	"k8s.io/utils/exec"
 )
 
-// Device runs blkid, mkfs, fsck and mount, each by itself and in no shell. A filesystem that
-// is of no device, such as proc, is refused: the kernel would mount it all the same, and
-// whoever makes pods may say which.
-func (k *Kernel) Device(device, target, filesystem string, options []string) error {
+// mostDevice is how long a device may take to be mounted. Where much of it has to be made
+// or mended that takes hours, and who is stopped at it begins anew.
+const mostDevice = 6 * time.Hour
+
+// callDevice is what is done apart of the mount of a device.
+const callDevice = "mount-device"
+
+// errNoDisk ends the wait for a disk.
+var errNoDisk = errors.New("the disk does not answer")
+
+// Device has blkid, mkfs, fsck and mount run, each by itself and in no shell. No thread of
+// this process waits for them. At the end of ctx no further one is begun, but the one that
+// runs is left to its end: a filesystem that is half made or half mended is neither. Until
+// then nothing else is done with the device, also by another process. Its mount may so come
+// late: who takes target away ends what is mounted there, and removes the directory, so that
+// nothing can be mounted on it any more. A filesystem that is of no device, such as proc, is
+// refused: the kernel would mount it all the same, and whoever makes pods may say which.
+func (k *Kernel) Device(ctx context.Context, device, target, filesystem string, options []string) error {
 	if filesystem == "" || strings.ContainsFunc(filesystem, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }) {
 		return fmt.Errorf("%q is no filesystem's name", filesystem) // it becomes part of a program's
 	}
 	if err := ofDevice(filesystem); err != nil {
 		return err
 	}
-	format := mountutils.NewSafeFormatAndMount(mountutils.NewWithoutSystemd(""), exec.New())
-	if err := format.FormatAndMount(device, target, filesystem, options); err != nil {
+	ctx, cancel := context.WithTimeoutCause(ctx, mostDevice, errNoDisk)
+	defer cancel()
+	told := func(program string) {
+		klog.FromContext(ctx).Info("A disk holds nothing: a filesystem is made on it", "path", device, "program", program)
+	}
+	args := append([]string{os.Getenv("PATH"), k.cfg.Devices, device, target, filesystem}, options...)
+	if _, err := k.disks.Follow(ctx, device, told, callDevice, args...); err != nil {
 		return fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", device, target, filesystem, err)
 	}
-	// It may have become known to the kernel only now.
+	return nil
+}
+
+// deviceCall mounts a device, unless that is done: one that was left may have.
+func deviceCall(args []string) (string, error) {
+	const fixed = 5
+	if len(args) < fixed {
+		return "", fmt.Errorf("%s takes PATH, a directory, a device, where to mount it, its filesystem and options", callDevice)
+	}
+	locks, device, target, filesystem := args[1], args[2], args[3], args[4]
+	if err := os.Setenv("PATH", args[0]); err != nil {
+		return "", err
+	}
+	lock, err := lockDevice(locks, device, lockWithin)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = lock.Close() }()
+	mounted, err := new(Kernel).Mounted(target)
+	if err != nil || mounted {
+		return "", err
+	}
+	run := programs{exec.New(), lock}
+	format := mountutils.NewSafeFormatAndMount(byProgram{mountutils.NewWithoutSystemd(""), run}, run)
+	if err := format.FormatAndMount(device, target, filesystem, args[fixed:]); err != nil {
+		return "", err // what has failed may have left something that runs: it keeps the lock
+	}
+	if err := endDeviceless(target); err != nil {
+		return "", err
+	}
+	return "", os.Remove(lock.Name())
+}
+
+// endDeviceless ends what is mounted at a path and of no device: the kernel may have come to
+// know it only now.
+func endDeviceless(target string) error {
+	mounted, err := new(Kernel).Mounted(target)
+	if err != nil || !mounted {
+		return err
+	}
 	kind, err := kindAt(target)
 	if err == nil {
 		err = ofDevice(kind)
@@ -37,6 +99,21 @@ func (k *Kernel) Device(device, target, filesystem string, options []string) err
 		}
 	}
 	return err
+}
+
+// byProgram mounts by a program that keeps the lock.
+type byProgram struct {
+	mountutils.Interface
+	run programs
+}
+
+// MountSensitive implements mountutils.Interface.
+func (m byProgram) MountSensitive(source, target, filesystem string, options, sensitive []string) error {
+	args, shown := mountutils.MakeMountArgsSensitive(source, target, filesystem, options, sensitive)
+	if out, err := m.run.Command("mount", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("mount failed: %w\nMounting command: %s\nMounting arguments: %s\nOutput: %s", err, "mount", shown, out)
+	}
+	return nil
 }
 
 // ofDevice refuses a filesystem that is of no device, as far as the kernel knows it.

@@ -90,7 +90,7 @@ func (f *Fake) Bind(source, target string) error {
 }
 
 // Device keeps the device in mind.
-func (f *Fake) Device(device, target, _ string, _ []string) error {
+func (f *Fake) Device(_ context.Context, device, target, _ string, _ []string) error {
 	return f.mount("device", device, target)
 }
 

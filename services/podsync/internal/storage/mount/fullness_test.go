@@ -20,7 +20,7 @@ func TestHowFullAFilesystemIsIsAskedByAProcessOfItsOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	k, dir := New(), t.TempDir()
+	k, dir := New(Config{}), t.TempDir()
 	if err := k.Tmpfs(dir, 1<<20); err != nil {
 		t.Skipf("mounts are not allowed here: %v", err)
 	}
@@ -93,7 +93,7 @@ func TestAServerThatDoesNotSayHowFullItIsIsNotWaitedForLong(t *testing.T) {
 // TestAFileServerThatNeverAnswersHoldsUpNoThread: here it is a process that has mounted a
 // filesystem and does not read what the kernel asks it.
 func TestAFileServerThatNeverAnswersHoldsUpNoThread(t *testing.T) {
-	k, dir := New(), t.TempDir()
+	k, dir := New(Config{}), t.TempDir()
 	silent, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("there is no FUSE: %v", err)

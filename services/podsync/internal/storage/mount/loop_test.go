@@ -33,7 +33,7 @@ func TestLoopDevicesThatHoldAFileOpenAreEndedAndNoOthers(t *testing.T) {
 	file, _ := loop("a")
 	other, _ := loop("ab")
 	for range 2 {
-		if err := New().Release(file); err != nil {
+		if err := New(Config{}).Release(file); err != nil {
 			t.Fatal(err)
 		}
 	}

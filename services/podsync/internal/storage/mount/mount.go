@@ -33,8 +33,10 @@ type Mounter interface {
 	// Bind mounts source (a path, also /proc/self/fd/N) on target.
 	Bind(source, target string) error
 	// Device mounts the filesystem of a block device, which is made if the device holds
-	// nothing, and mended if need be. It takes as long as the device is large.
-	Device(device, target, filesystem string, options []string) error
+	// nothing, and mended if need be. It takes as long as the device is large, and returns
+	// at the end of ctx; what it began may go on after that, and be mounted on target as
+	// long as that directory is there.
+	Device(ctx context.Context, device, target, filesystem string, options []string) error
 	// Resize makes the filesystem of a block device that is mounted on target as large as
 	// the device. It returns at the end of ctx, and what it began may go on after that.
 	Resize(ctx context.Context, device, target string) error
@@ -71,11 +73,19 @@ type Kernel struct {
 	// user namespace).
 	swaps atomic.Bool
 
+	cfg     Config
 	resizes resizes
 
-	// ends and looks are what is done apart; one does not wait for the other.
+	// ends, looks and disks are what is done apart; one does not wait for the other.
 	ends, looks doer
+	disks       follower
 	full        questions
+}
+
+// Config of Kernel.
+type Config struct {
+	// Devices is a directory for the locks of devices on which programs work.
+	Devices string
 }
 
 // doer does what Calls has; *apart.Processes is one.
@@ -83,14 +93,24 @@ type doer interface {
 	Do(ctx context.Context, whose, call string, args ...string) (string, error)
 }
 
+// follower does it, too, and is heard on its way; *apart.Processes is one.
+type follower interface {
+	Follow(ctx context.Context, whose string, told func(string), call string, args ...string) (string, error)
+}
+
 // New returns the real Mounter. This program must do Calls when it is begun as apart says.
-func New() *Kernel {
-	return &Kernel{ends: apart.New(apart.Config{Most: 32, MostOfOne: 8}), looks: apart.New(apart.Config{Most: 16, MostOfOne: 4})}
+func New(cfg Config) *Kernel {
+	return &Kernel{
+		cfg:   cfg,
+		ends:  apart.New(apart.Config{Most: 32, MostOfOne: 8}),
+		looks: apart.New(apart.Config{Most: 16, MostOfOne: 4}),
+		disks: apart.New(apart.Config{Most: 64, MostOfOne: 1}),
+	}
 }
 
 // Calls are what Kernel has processes of their own do.
 func Calls() map[string]apart.Call {
-	return map[string]apart.Call{callUnmount: unmountCall, callDetach: detachCall, callFullness: fullnessCall}
+	return map[string]apart.Call{callUnmount: unmountCall, callDetach: detachCall, callFullness: fullnessCall, callDevice: deviceCall}
 }
 
 // Tmpfs mounts a tmpfs that is not swapped out where the kernel can do that.

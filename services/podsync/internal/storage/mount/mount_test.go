@@ -62,7 +62,7 @@ func TestTheKernelMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	sameCalls(t, New())
+	sameCalls(t, New(Config{}))
 }
 
 // byTable is a kernel that does not say of a path whether something is mounted there.
@@ -74,7 +74,7 @@ func TestMountsOfAnOldKernelAreFoundInItsTable(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	sameCalls(t, byTable{New()})
+	sameCalls(t, byTable{New(Config{})})
 }
 
 func TestTheFakeBehavesAsTheKernel(t *testing.T) { sameCalls(t, NewFake()) }
@@ -83,7 +83,7 @@ func TestABusyMountIsDetached(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	m := New()
+	m := New(Config{})
 	dir := t.TempDir()
 	if err := m.Tmpfs(dir, 0); err != nil {
 		t.Fatal(err)

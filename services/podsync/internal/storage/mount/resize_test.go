@@ -53,7 +53,7 @@ func TestAProgramThatHangsHoldsNobodyUpAndIsNotBegunTwice(t *testing.T) {
 // TestADeviceIsGrownOnceWhereverItIsMounted: pods that share a volume have it each on their
 // own place.
 func TestADeviceIsGrownOnceWhereverItIsMounted(t *testing.T) {
-	k, end := New(), make(chan struct{})
+	k, end := New(Config{}), make(chan struct{})
 	defer close(end)
 	begun := make(chan error, 1)
 	go func() {

@@ -14,7 +14,7 @@ func TestARestrictedMountLeavesItsSourceAsItIs(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root mounts")
 	}
-	k, source, target := New(), t.TempDir(), t.TempDir()
+	k, source, target := New(Config{}), t.TempDir(), t.TempDir()
 	if err := k.Bind(source, target); err != nil {
 		t.Skipf("mounts are not allowed here: %v", err)
 	}
@@ -48,7 +48,7 @@ func TestAnOptionThatOneMountCannotHaveIsRefused(t *testing.T) {
 	if err := CheckRestrictions([]string{"ro", "noexec", "rw", "bind"}); err != nil {
 		t.Error(err)
 	}
-	if err := New().Restrict("/nowhere", []string{"data=journal"}); err == nil {
+	if err := New(Config{}).Restrict("/nowhere", []string{"data=journal"}); err == nil {
 		t.Error("data=journal was taken")
 	}
 }

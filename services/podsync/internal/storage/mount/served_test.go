@@ -18,7 +18,7 @@ func TestWhatTheNodeItselfAnswersForIsNotServed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	k, dir := New(), t.TempDir()
+	k, dir := New(Config{}), t.TempDir()
 	if err := k.Tmpfs(dir, 1<<20); err != nil {
 		t.Skipf("mounts are not allowed here: %v", err)
 	}
@@ -54,7 +54,7 @@ func TestAPathIsKnownThatComesToAServer(t *testing.T) {
 }
 
 func TestAPathOfTheNodeItselfAsksNobody(t *testing.T) {
-	if at, err := New().AskedAt("/proc/self/mountinfo"); at != "" || err != nil {
+	if at, err := New(Config{}).AskedAt("/proc/self/mountinfo"); at != "" || err != nil {
 		t.Errorf("%q, %v", at, err)
 	}
 }

@@ -45,7 +45,7 @@ func mountsBelow(t *testing.T, dir string) (all []*mountinfo.Info) {
 func TestADirectoryOnAPrivateMountIsSharedOnce(t *testing.T) {
 	root := t.TempDir()
 	privately(t, func() {
-		k := New()
+		k := New(Config{})
 		dir, link := filepath.Join(root, "kubelet"), filepath.Join(root, "link")
 		volume := filepath.Join(dir, "pods", "volume")
 		if err := os.MkdirAll(volume, 0o755); err != nil {
@@ -84,7 +84,7 @@ func TestADirectoryOnAPrivateMountIsSharedOnce(t *testing.T) {
 func TestAMountPointIsSharedWithoutAnotherMount(t *testing.T) {
 	root := t.TempDir()
 	privately(t, func() {
-		k := New()
+		k := New(Config{})
 		if err := k.Bind(root, root); err != nil { // as far as a podsync came that was killed
 			t.Error(err)
 			return
@@ -99,7 +99,7 @@ func TestAMountPointIsSharedWithoutAnotherMount(t *testing.T) {
 }
 
 func TestADirectoryThatIsNotThereIsNotShared(t *testing.T) {
-	if changed, err := New().Share(filepath.Join(t.TempDir(), "not-there")); err == nil || changed {
+	if changed, err := New(Config{}).Share(filepath.Join(t.TempDir(), "not-there")); err == nil || changed {
 		t.Errorf("changed %v, %v", changed, err)
 	}
 }
@@ -110,7 +110,7 @@ func TestADirectoryThatIsNotThereIsNotShared(t *testing.T) {
 func TestWhatWasMountedBeforeItWasSharedCanBeTakenDown(t *testing.T) {
 	root := t.TempDir()
 	privately(t, func() {
-		k := New()
+		k := New(Config{})
 		dir := filepath.Join(root, "kubelet")
 		volume, inner := filepath.Join(dir, "pods", "a volume"), filepath.Join(dir, "pods", "a volume", "inner")
 		if err := os.MkdirAll(volume, 0o755); err != nil {

@@ -27,7 +27,7 @@ func TestAMountOfAServerEndsAsAnyOther(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	k, dir := New(), t.TempDir()
+	k, dir := New(Config{}), t.TempDir()
 	if err := k.Tmpfs(dir, 1<<20); err != nil {
 		t.Skipf("mounts are not allowed here: %v", err)
 	}
@@ -85,7 +85,7 @@ func hangs(ctx context.Context) error {
 func onAMount(t *testing.T) string {
 	t.Helper()
 	const always = "/proc"
-	if mounted, err := New().Mounted(always); err != nil || !mounted {
+	if mounted, err := New(Config{}).Mounted(always); err != nil || !mounted {
 		t.Skipf("/proc is no mount point: %v", err)
 	}
 	return always
@@ -144,7 +144,7 @@ func TestOneFilesystemIsOneHoweverOftenItIsMounted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	k, a, b := New(), t.TempDir(), t.TempDir()
+	k, a, b := New(Config{}), t.TempDir(), t.TempDir()
 	if err := k.Tmpfs(a, 1<<20); err != nil {
 		t.Skipf("mounts are not allowed here: %v", err)
 	}

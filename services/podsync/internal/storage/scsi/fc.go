@@ -104,3 +104,31 @@ func (v *Volumes) disksOfFabric(f *fabric) (names []string) {
 	}
 	return names
 }
+
+// pathsOf are the paths to a disk that is named by its WWID, by what the kernel calls it:
+// the link leads to one of them when its multipath device is gone, and nowhere when that is
+// gone, too. found are those that are known. Only names that are no other disk's in the
+// world are believed.
+func (v *Volumes) pathsOf(f *fabric, found []string) (names []string) {
+	if len(f.WWNs) > 0 {
+		return nil
+	}
+	wwids := map[string]bool{}
+	for _, name := range found {
+		wwids[text(v.cfg.Sys, "block", name, "device/wwid")] = true
+	}
+	for _, id := range f.ids() { // as udev names them: by the kind of the kernel's
+		if rest, is := strings.CutPrefix(id, "3"); is {
+			wwids["naa."+rest] = true
+		} else if rest, is := strings.CutPrefix(id, "2"); is {
+			wwids["eui."+rest] = true
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(v.cfg.Sys, "block/*/device/wwid")) // the pattern is right
+	for _, file := range files {
+		if wwid := text(file); wwids[wwid] && (strings.HasPrefix(wwid, "naa.") || strings.HasPrefix(wwid, "eui.")) {
+			names = append(names, filepath.Base(filepath.Dir(filepath.Dir(file))))
+		}
+	}
+	return names
+}

@@ -69,6 +69,35 @@ func TestADiskOfAFabricIsFoundByWWIDAndAsItsMultipathDevice(t *testing.T) {
 	}
 }
 
+// TestAllPathsToADiskGoAfterACrashBetweenThem: its multipath device is gone, and its link
+// leads to one path, or to none any more.
+func TestAllPathsToADiskGoAfterACrashBetweenThem(t *testing.T) {
+	for name, link := range map[string]string{"the link leads to one": "by-id/scsi-3600508b4", "there is no link": "by-id/scsi-other"} {
+		b := newBench(t)
+		makeDisk(b.host, "sda", link)
+		for disk, wwid := range map[string]string{"sda": "naa.600508b4", "sdb": "naa.600508b4", "sdc": "naa.600508b5", "sdd": "t10.600508b4", "sde": ""} {
+			b.make("sys/block/" + disk + "/device/delete")
+			b.make("sys/block/"+disk+"/device/wwid", wwid, "\n")
+		}
+		w, err := wantedBy(b.inline("uid-1", "v", v1.VolumeSource{FC: &v1.FCVolumeSource{WWIDs: []string{"3600508b4"}}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.keep(b.placeOf(w.disk, false), false); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := b.Settle(t.Context(), w.disk.unique()); left || err != nil {
+			t.Errorf("%s: %v, %v", name, left, err)
+		}
+		for disk, gone := range map[string]bool{"sda": true, "sdb": true, "sdc": false, "sdd": false, "sde": false} {
+			if got := b.read("sys/block/"+disk+"/device/delete") == "1"; got != gone {
+				t.Errorf("%s: %s is gone: %v", name, disk, got)
+			}
+		}
+		b.bare()
+	}
+}
+
 func TestThatNoDiskOfAFabricIsFoundIsSaid(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -1,6 +1,7 @@
 package scsi
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -151,9 +152,9 @@ type mountedWith struct {
 	options []string
 }
 
-func (m *mountedWith) Device(device, target, filesystem string, options []string) error {
+func (m *mountedWith) Device(ctx context.Context, device, target, filesystem string, options []string) error {
 	m.options = options
-	return m.Fake.Device(device, target, filesystem, options)
+	return m.Fake.Device(ctx, device, target, filesystem, options)
 }
 
 // TestADiskOfAPodsOwnSpecDoesNotMakeTheMachinePanic: an ext4 may say that of itself.
@@ -198,7 +199,7 @@ func TestTheKernelSaysWhereADeviceIsShown(t *testing.T) {
 	if err := os.WriteFile(at, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k := mount.New()
+	k := mount.New(mount.Config{})
 	if got, err := shown("/dev", "null"); err != nil || slices.Contains(got, at) {
 		t.Fatalf("%q, %v", got, err)
 	}

@@ -51,7 +51,7 @@ func TestALiveTargetsDiskIsMountedGivenAsADeviceAndTakenAway(t *testing.T) {
 	}
 	root, cluster := t.TempDir(), lonely{of[3], of[4]}
 	live := func() *Volumes {
-		return New(Config{RootDir: root}, Deps{Objects: cluster, InUse: cluster, Mounter: mount.New(), Apart: apart.New(apart.Config{Most: 4, MostOfOne: 4})})
+		return New(Config{RootDir: root}, Deps{Objects: cluster, InUse: cluster, Mounter: mount.New(mount.Config{Devices: filepath.Join(root, "polylet", "devices")}), Apart: apart.New(apart.Config{Most: 4, MostOfOne: 4})})
 	}
 	b := &bench{Volumes: live(), t: t, host: filepath.Dir(root)}
 	b.host = t.TempDir()

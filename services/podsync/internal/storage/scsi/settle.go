@@ -144,6 +144,7 @@ func (v *Volumes) release(ctx context.Context, d disk) (err error) {
 			err = errors.Join(err, slavesErr)
 			disks = append(disks, of...)
 		}
+		disks = append(disks, v.pathsOf(d, disks)...)
 	}
 	if err != nil {
 		return err

@@ -133,7 +133,7 @@ func TestADiskThatAKubeletHasLeftIsTakenAway(t *testing.T) {
 		b.make(place+"/iscsi.json", kept)
 		begin(b.host, portal)
 		r := b.inline("uid-1", "v", source(0))
-		if err := errors.Join(os.MkdirAll(r.Dir, 0o750), b.mounts.Device("/dev/sd2", filepath.Join(b.host, place), "ext4", nil), b.mounts.Bind(filepath.Join(b.host, place), r.Dir)); err != nil {
+		if err := errors.Join(os.MkdirAll(r.Dir, 0o750), b.mounts.Device(t.Context(), "/dev/sd2", filepath.Join(b.host, place), "ext4", nil), b.mounts.Bind(filepath.Join(b.host, place), r.Dir)); err != nil {
 			t.Fatal(err)
 		}
 		b.takeDown(r)

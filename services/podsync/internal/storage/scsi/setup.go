@@ -110,7 +110,7 @@ func (v *Volumes) mountForAll(ctx context.Context, w *wanted, p place) error {
 			return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
 		}
 	}
-	if err := v.deps.Mounter.Device(device, p.path, w.fsType, options); err != nil {
+	if err := v.deps.Mounter.Device(ctx, device, p.path, w.fsType, options); err != nil {
 		return &podstate.VolumeStep{Step: "MountVolume.MountDevice", Err: err}
 	}
 	return nil

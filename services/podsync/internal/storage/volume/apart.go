@@ -23,7 +23,7 @@ type Apart interface {
 
 // Calls are what a Set has processes of their own do.
 func Calls() map[string]apart.Call {
-	return map[string]apart.Call{callSubPath: subPathCall, callHostPath: hostPathCall}
+	return map[string]apart.Call{callSubPath: subPathCall, callHostPath: hostPathCall, callLocal: localCall}
 }
 
 const callSubPath = "subpath"
@@ -72,5 +72,5 @@ func subPathCall(args []string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = found.Close() }()
-	return "", bind(mount.New(), found, args[2])
+	return "", bind(mount.New(mount.Config{}), found, args[2])
 }

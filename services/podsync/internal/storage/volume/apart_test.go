@@ -194,7 +194,7 @@ func TestASubPathIsFoundByAnotherProcessAsByPodsync(t *testing.T) {
 	if err := os.MkdirAll(volume, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = mount.New().Unmount(target) })
+	t.Cleanup(func() { _ = mount.New(mount.Config{}).Unmount(target) })
 	for range 2 {
 		if _, err := subPathCall([]string{volume, "new/dir", target}); err != nil {
 			t.Fatal(err)

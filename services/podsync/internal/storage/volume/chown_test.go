@@ -102,7 +102,7 @@ func TestWhatIsMountedInAVolumeIsNotGiven(t *testing.T) {
 		if err := os.Mkdir(at, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		k := mount.New()
+		k := mount.New(mount.Config{})
 		if err := k.Bind(outside, at); err != nil {
 			t.Skipf("mounts are not allowed here: %v", err)
 		}

@@ -189,7 +189,7 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	}
 	switch {
 	case b.Kind == claims.Local && b.Device:
-		err = s.localBlock(pod, pv, b.Path)
+		err = s.localBlock(ctx, pod, pv, b.Path)
 	case b.Kind == claims.Local:
 		err = s.local(ctx, pod, ref, pv, b.Path, c)
 	case b.Kind == claims.CSI:

@@ -62,7 +62,7 @@ func (s *Set) growLocal(ctx context.Context, pv *v1.PersistentVolume, b bound) e
 	if b.Device {
 		return nil
 	}
-	source, device, err := openLocal(pv.Spec.Local.Path)
+	source, device, err := s.openLocal(ctx, pv.Spec.Local.Path)
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ func (s *Set) localMap(uid types.UID, pv string) string {
 
 // localBlock gives a local volume's device to a pod, by the link that it looks for. The
 // caller has the volume's turn.
-func (s *Set) localBlock(pod *v1.Pod, pv *v1.PersistentVolume, link string) error {
-	found, device, err := openLocal(pv.Spec.Local.Path)
+func (s *Set) localBlock(ctx context.Context, pod *v1.Pod, pv *v1.PersistentVolume, link string) error {
+	found, device, err := s.openLocal(ctx, pv.Spec.Local.Path)
 	if err == nil {
 		_ = found.Close()
 	}

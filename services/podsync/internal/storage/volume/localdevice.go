@@ -22,7 +22,7 @@ func (s *Set) globalDir(pv string) string {
 
 // localDevice mounts the filesystem of a device, unless it is, and opens it. The caller
 // has the volume's turn.
-func (s *Set) localDevice(pv *v1.PersistentVolume, options []string) (*os.File, error) {
+func (s *Set) localDevice(ctx context.Context, pv *v1.PersistentVolume, options []string) (*os.File, error) {
 	dir := s.globalDir(pv.Name)
 	mounted, err := s.deps.Mounter.Mounted(dir)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Set) localDevice(pv *v1.PersistentVolume, options []string) (*os.File, 
 			return nil, err
 		}
 		filesystem := cmp.Or(ptr.Deref(pv.Spec.Local.FSType, ""), "ext4")
-		if err := s.deps.Mounter.Device(filepath.Join("/", pv.Spec.Local.Path), dir, filesystem, options); err != nil {
+		if err := s.deps.Mounter.Device(ctx, filepath.Join("/", pv.Spec.Local.Path), dir, filesystem, options); err != nil {
 			return nil, err
 		}
 	}
@@ -67,8 +67,8 @@ func (s *Set) releaseDevice(ctx context.Context, uid types.UID, pv string) error
 	if used || err != nil {
 		return err
 	}
-	if err := s.deps.Mounter.Unmount(dir); err != nil {
+	if err := s.deps.Mounter.UnmountRemote(ctx, dir); err != nil { // its disk may not answer
 		return err
 	}
-	return rmdir(dir)
+	return rmdir(dir) // and so what was left of a mount that did not end in time fails
 }

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -129,7 +132,7 @@ func TestADeviceThatWasMountedForAPodThatWasNotIsReleased(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(f.set.globalDir("pv"), 0o750), os.MkdirAll(f.set.volumeDir("uid-1", pluginLocal, "pv"), 0o750)); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.mounts.Device("/dev/x", f.set.globalDir("pv"), "ext4", nil); err != nil {
+	if err := f.mounts.Device(t.Context(), "/dev/x", f.set.globalDir("pv"), "ext4", nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
@@ -138,4 +141,42 @@ func TestADeviceThatWasMountedForAPodThatWasNotIsReleased(t *testing.T) {
 	if left := f.mounts.Mounts(); len(left) > 0 {
 		t.Errorf("mounts left: %v", left)
 	}
+}
+
+// deadDisk is a Mounter whose disk does not answer.
+type deadDisk struct{ *mount.Fake }
+
+func (deadDisk) Device(ctx context.Context, _, _, _ string, _ []string) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// TestAPodsEndDoesNotWaitForADiskThatDoesNotAnswer: what is left of its mount finds no
+// directory any more.
+func TestAPodsEndDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.set.deps.Mounter, f.set.deps.Pods = deadDisk{f.mounts}, nil
+		pv := f.bind("c", "pv", localPV("/dev/x"))
+		f.set.state("uid-1")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := f.set.work(ctx, "uid-1", "v pv", func(ctx context.Context, _ *chown) error {
+			if err := os.MkdirAll(f.set.volumeDir("uid-1", pluginLocal, pv.Name), 0o750); err != nil {
+				return err
+			}
+			_, err := f.set.localDevice(ctx, pv, nil)
+			return err
+		})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		began := time.Now()
+		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil || time.Since(began) != 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if _, err := os.Lstat(f.set.globalDir(pv.Name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("its place is there: %v", err)
+		}
+	})
 }

@@ -98,7 +98,7 @@ func BenchmarkSetupAndTeardown(b *testing.B) {
 		b.Skip("mounting needs root")
 	}
 	o := &fakeObjects{maps: map[string]*v1.ConfigMap{"ns/cm": {Data: map[string]string{"ca.crt": "x"}}}, held: map[types.UID]int{}}
-	set := New(Config{RootDir: b.TempDir()}, Deps{Objects: o, Tokens: &tokens{}, Mounter: mount.New()})
+	set := New(Config{RootDir: b.TempDir()}, Deps{Objects: o, Tokens: &tokens{}, Mounter: mount.New(mount.Config{})})
 	pod := podWith(emptyDirVolume("e"), v1.Volume{Name: "t", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
 		{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}},

@@ -24,7 +24,7 @@ func onKernel(t *testing.T) *fixture {
 		t.Skip("mounting needs root")
 	}
 	f := newFixture(t)
-	f.set.deps.Mounter = mount.New()
+	f.set.deps.Mounter = mount.New(mount.Config{Devices: filepath.Join(t.TempDir(), "devices")})
 	t.Cleanup(func() {
 		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
 			// The context is done by now: take the mounts down by hand.
