@@ -22,6 +22,7 @@ var programs = []string{
 	"services/podsync/internal/host/firewall/run.go",
 	"services/podsync/internal/runtime/image/credentialprovider/run.go",
 	"services/podsync/internal/resources/userns/host.go",
+	"services/podsync/internal/storage/mount/devicelock.go",
 	"services/podsync/internal/storage/mount/remote.go",
 	"services/podsync/internal/storage/scsi/programs.go",
 }
