@@ -7,7 +7,6 @@ package assigned
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -140,7 +139,7 @@ func Open(cfg Config) *Source {
 		cfg.Deadline = liveconf.DefaultDeadline
 	}
 	s := &Source{cfg: cfg, heard: wake.New(), hurry: wake.New(), store: &store{dir: cfg.Dir, node: cfg.Node, build: cfg.Build, log: cfg.Log}}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+	if err := s.store.ready(); err != nil {
 		cfg.Log.Error(err, "What the cluster assigns cannot be kept", "directory", cfg.Dir)
 	}
 	s.store.clean()

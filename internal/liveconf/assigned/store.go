@@ -55,8 +55,20 @@ func (s *store) at(name string) *fsatomic.Checkpoint[Record] {
 // clean removes what a crash has left of a write.
 func (s *store) clean() { fsatomic.Clean(s.dir, "*") }
 
+// ready makes the directory: kubeadm reset takes it away under an agent that it cannot stop.
+func (s *store) ready() error {
+	return errors.Join(os.MkdirAll(filepath.Dir(s.dir), 0o750), os.MkdirAll(s.dir, 0o700))
+}
+
 func (s *store) write(name string, d *Document) error {
-	return s.at(name).Write(Record{Node: s.node, Kept: time.Now().UTC(), Document: d})
+	return s.put(name, Record{Node: s.node, Kept: time.Now().UTC(), Document: d})
+}
+
+func (s *store) put(name string, r Record) error {
+	if err := s.ready(); err != nil {
+		return err
+	}
+	return s.at(name).Write(r)
 }
 
 // read returns what a record keeps; false: there is none that can be used here.
@@ -99,7 +111,7 @@ func (s *store) bad(d *Document) (why, file string) {
 
 func (s *store) setBad(d *Document, why, file string) error {
 	r := Record{Node: s.node, Kept: time.Now().UTC(), Document: d, Build: s.build, Reason: why, File: file}
-	if err := s.at(badName(d)).Write(r); err != nil {
+	if err := s.put(badName(d), r); err != nil {
 		if s.unwritten == nil {
 			s.unwritten = map[string]Record{}
 		}
