@@ -53,8 +53,7 @@ func lockDevice(dir, device string, within time.Duration) (*os.File, error) {
 		case err = <-taken:
 		case <-late.C:
 			go func() { // the kernel waits still
-				_ = <-taken
-				_ = f.Close()
+				_ = errors.Join(<-taken, f.Close())
 			}()
 			return nil, fmt.Errorf("%w: a program that was begun before still works on %s (it holds %s): see that the disk answers", rpcerr.ErrUnavailable, device, f.Name())
 		}
