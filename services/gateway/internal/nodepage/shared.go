@@ -4,8 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"time"
+
+	"github.com/polylet/polylet/internal/turn"
 )
 
 // freshFor is how long an answer is good for everybody who asks.
@@ -14,14 +15,18 @@ const freshFor = time.Second
 // shared is one document that is computed at most once a second however many
 // ask for it, and not at all while nobody does.
 type shared struct {
-	mu   sync.Mutex
+	turns turn.Turns
+	// The rest is for who has the turn.
 	at   time.Time
 	body []byte
 }
 
 func (s *shared) get(ctx context.Context, ask func(context.Context) any) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	done, err := s.turns.TakeWithin(ctx, "")
+	if err != nil {
+		return nil, err // the viewer has left
+	}
+	defer done()
 	if s.body != nil && time.Since(s.at) < freshFor {
 		return s.body, nil
 	}
