@@ -26,7 +26,8 @@ func (g *Volumes) AtMount(ctx context.Context, v Volume, claim *v1.PersistentVol
 	if st.size.IsZero() {
 		st.size = said
 	}
-	if size := pv.Spec.Capacity[v1.ResourceStorage]; said.Cmp(size) < 0 {
+	// The claim may be older than what was done for another pod, for which this one waited.
+	if size := pv.Spec.Capacity[v1.ResourceStorage]; said.Cmp(size) < 0 && st.size.Cmp(size) < 0 {
 		switch {
 		case v.ReadOnly:
 			g.tell(v.Pod, claim, v1.EventTypeWarning, "FileSystemResizeFailed", fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", pv.Name))
