@@ -426,3 +426,24 @@ func TestAnotherClaimOfTheNameSaysNothingOfTheVolume(t *testing.T) {
 		w.want(t, "1Gi NodeResizePending")
 	})
 }
+
+// TestAPodThatKnowsAnOlderClaimHasNothingGrownAgain: it may have waited for another's pod, after
+// which the claim would say for ever that what was done could not be.
+func TestAPodThatKnowsAnOlderClaimHasNothingGrownAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.larger("2Gi", v1.PersistentVolumeClaimNodeResizePending)
+		w.mu.Lock()
+		older, pv := w.claim.DeepCopy(), w.pv.DeepCopy()
+		w.mu.Unlock()
+		if err := w.mount("a"); err != nil {
+			t.Fatal(err)
+		}
+		w.want(t, "2Gi", "a 2Gi")
+		w.set(errors.New("connection refused"))
+		if err := w.AtMount(t.Context(), w.volume("b"), older, pv); err != nil {
+			t.Error(err)
+		}
+		w.want(t, "2Gi", "a 2Gi")
+	})
+}
