@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -124,7 +123,6 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		NodeName:      cfg.NodeName, RootDir: cfg.RootDir, PodsCgroup: cfg.podsCgroup(), System: system, Pressure: deps.Cgroups.HasPressure(),
 	}, collector.Deps{
 		Meter: s.meter, Names: s.names, Runtime: disk.NewRuntime(runtimeDeadline, s.podsync.FilesystemUsage),
-		Layers:      &disk.Layers{Mounts: filepath.Join(string(deps.Proc), "self", "mountinfo")},
 		Directories: s.directories, Driven: driven, Machine: description, Proc: deps.Proc, Cgroups: dirs,
 	})
 	if deps.Metrics != nil {

@@ -54,11 +54,9 @@ type Config struct {
 
 // Deps is who is asked.
 type Deps struct {
-	Meter   *sampler.Meter
-	Names   *inventory.Table
-	Runtime *disk.Runtime
-	// Layers weighs what the runtime weighs seldom; nil: nobody does.
-	Layers      *disk.Layers
+	Meter       *sampler.Meter
+	Names       *inventory.Table
+	Runtime     *disk.Runtime
 	Directories *disk.Trees
 	Driven      *disk.Drivens
 	Machine     *machine.Machine
@@ -125,12 +123,8 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 	defer cancel()
 	// A runtime that does not answer, as when its disk is full, takes nobody else's time.
 	var usage disk.RuntimeUsage
-	var weighed disk.Weights
 	var asking sync.WaitGroup
 	asking.Go(func() { usage = c.usage(waitCtx, asked.Renew || asked.RenewLayers) })
-	if asked.Renew && c.deps.Layers != nil {
-		asking.Go(func() { weighed = c.deps.Layers.Weigh(waitCtx, c.deps.Runtime.Last(), running(pods)) })
-	}
 	out := &summary.Disk{Own: map[string][]string{}}
 	dirs := directories(pods)
 	for _, pod := range pods {
@@ -142,7 +136,7 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 	out.Directories = directoriesOf(waitCtx, dirs)
 	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
 	asking.Wait()
-	out.Layers = weighed.Beside(usage.Layers)
+	out.Layers = usage.Layers
 	return out, c.filesystems(ctx, out, usage)
 }
 
@@ -215,16 +209,6 @@ func directories(pods []inventory.PresentPod) []disk.Directory {
 		}
 	}
 	return out
-}
-
-// running lists the containers of pods by id.
-func running(pods []inventory.PresentPod) (ids []string) {
-	for _, pod := range pods {
-		for _, c := range pod.Containers {
-			ids = append(ids, c.ID)
-		}
-	}
-	return ids
 }
 
 // driven lists the volumes of pods that only their drivers can measure.
