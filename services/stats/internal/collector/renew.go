@@ -1,0 +1,62 @@
+package collector
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+	"github.com/polylet/polylet/services/stats/internal/summary"
+)
+
+// renewed is disk with what was measured since a time, as far as there is time for it; of
+// which pods there was not is said.
+func (c *Collector) renewed(ctx context.Context, pods []inventory.PresentPod, since time.Time) (*summary.Disk, error) {
+	now := time.Now()
+	if since.IsZero() || since.After(now) {
+		since = now
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	out, layers := &summary.Disk{}, layersOf(pods)
+	var usage disk.RuntimeUsage
+	var weighed disk.Weights
+	var asking sync.WaitGroup
+	asking.Go(func() { usage = c.deps.Runtime.Renew(waitCtx) })
+	if c.deps.Layers != nil {
+		asking.Go(func() { weighed = c.deps.Layers.Weigh(waitCtx, c.deps.Runtime.Last(), layers, since) })
+	}
+	var late map[string]bool
+	out.Directories, late = c.deps.Directories.Renew(waitCtx, c.places(pods, out), since)
+	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
+	asking.Wait()
+	var unweighed map[string]bool
+	out.Layers, unweighed = weighed.Beside(usage.Layers, layers, since)
+	for _, pod := range pods {
+		uid := pod.Sandbox.Pod.UID
+		for _, k := range pod.Containers {
+			if unweighed[k.ID] {
+				out.Unweighed = append(out.Unweighed, uid)
+				break
+			}
+		}
+		for _, dir := range append(directories([]inventory.PresentPod{pod}), c.own(pod)...) {
+			if late[dir.Path] && !dir.FilesystemOnly {
+				out.Unmeasured = append(out.Unmeasured, uid)
+				break
+			}
+		}
+	}
+	return out, c.filesystems(ctx, out, usage)
+}
+
+// layersOf lists the writable layers of pods.
+func layersOf(pods []inventory.PresentPod) (out []disk.Layer) {
+	for _, pod := range pods {
+		for _, k := range pod.Containers {
+			out = append(out, disk.Layer{Container: k.ID, Namespace: pod.Sandbox.Pod.Namespace})
+		}
+	}
+	return out
+}
