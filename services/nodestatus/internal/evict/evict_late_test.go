@@ -108,3 +108,27 @@ func TestOnlyWhoHoldsMoreFilesOpenThanThereIsTimeForIsWaitedFor(t *testing.T) {
 		w.wantStops("nobody knows", "hog")
 	})
 }
+
+// Who writes fast has filled a disk before it is known that it runs.
+func TestAPodThatHasJustBegunToRunAndHasNoFiguresIsWaitedFor(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("small", 1, 5*mi)
+		w.pod("hog", 1, 0)
+		w.set(func() {
+			w.otherDisk, w.late = 915*mi, map[string]bool{"hog": true}
+			delete(w.memory, "hog") // It has no figures.
+		})
+		w.pass(8 * time.Second)
+		w.wantStops("while nothing is known of it")
+		w.set(func() { w.memory["hog"], w.layers, w.late = 1, map[string]uint64{"hog": 915 * mi}, nil })
+		w.pass(2 * time.Second)
+		w.wantStops("when it is", "hog")
+	})
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("small", 1, 5*mi)
+		w.pod("pending", 1, 0)
+		w.set(func() { w.otherDisk = 915 * mi; delete(w.memory, "pending") })
+		w.pass(4 * time.Second)
+		w.wantStops("one that does not run is not", "small")
+	})
+}

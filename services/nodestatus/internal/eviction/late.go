@@ -40,7 +40,7 @@ func (l Late) of(uid types.UID, p parts) bool {
 
 // Unsure is a pod because of which it is not sure that the first of those that were ranked
 // for what a signal says has to go: itself, which may have less, or one that would go first
-// if it has more than its figures say; nil when it is sure. What is used of the filesystem
+// if it has more than its figures say, or has no figures yet; nil when it is sure. What is used of the filesystem
 // beside the first one's is all that another can have.
 func Unsure(by pressure.Signal, layout threshold.Layout, ranked []Candidate, late Late) *v1.Pod {
 	if len(ranked) == 0 || ranked[0].Not != "" {
@@ -52,7 +52,7 @@ func Unsure(by pressure.Signal, layout threshold.Layout, ranked []Candidate, lat
 	}
 	left := whole(by.Capacity-min(by.Available, by.Capacity)) - first.Usage
 	for _, c := range ranked[1:] {
-		if c.Not != "" || !late.of(c.Pod.UID, p) {
+		if c.Not != "" && !c.Unknown || !late.of(c.Pod.UID, p) {
 			continue
 		}
 		most := max(left, c.Usage) - c.Request

@@ -18,6 +18,9 @@ func TestWhoeverIsLateIsWaitedForOnlyIfItMayGoFirst(t *testing.T) {
 		return Candidate{Pod: pod(name, priority, nil), Usage: usage, Request: request, Exceeds: usage > request, Priority: priority}
 	}
 	not := func(c Candidate) Candidate { c.Not = "spared"; return c }
+	unknown := func(name string) Candidate {
+		return Candidate{Pod: pod(name, 0, nil), Not: "stats has no figures of it", Unknown: true}
+	}
 	set := func(names ...string) map[types.UID]bool {
 		out := map[types.UID]bool{}
 		for _, name := range names {
@@ -47,6 +50,8 @@ func TestWhoeverIsLateIsWaitedForOnlyIfItMayGoFirst(t *testing.T) {
 		"one that counts for less":       {"nodefs.available", one, 400, []Candidate{first, candidate("b", -1, 1, 50)}, Late{Layers: set("b")}, "b"},
 		"less, but never over its share": {"nodefs.available", one, 400, []Candidate{first, candidate("b", -1, 1, 150)}, Late{Layers: set("b")}, ""},
 		"one that may not go":            {"nodefs.available", one, 900, []Candidate{first, not(candidate("b", 0, 1, 0))}, Late{Layers: set("b")}, ""},
+		"one without figures":            {"nodefs.available", one, 900, []Candidate{first, unknown("b")}, Late{Layers: set("b")}, "b"},
+		"one that does not run yet":      {"nodefs.available", one, 900, []Candidate{first, unknown("b")}, Late{}, ""},
 		"nobody exceeds":                 {"nodefs.available", one, 310, []Candidate{candidate("first", 0, 300, 500), candidate("b", 5, 1, 2)}, Late{Layers: set("b")}, "b"},
 		"layers of another disk":         {"nodefs.available", apart, 900, []Candidate{first, candidate("b", 0, 1, 0)}, Late{Layers: set("b", "first")}, ""},
 		"volumes of another disk":        {"imagefs.available", apart, 900, []Candidate{first, candidate("b", 0, 1, 0)}, Late{Directories: set("b", "first")}, ""},

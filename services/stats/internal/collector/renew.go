@@ -2,6 +2,9 @@ package collector
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,22 +36,34 @@ func (c *Collector) renewed(ctx context.Context, pods []inventory.PresentPod, si
 	asking.Wait()
 	var unweighed map[string]bool
 	out.Layers, unweighed = weighed.Beside(usage.Layers, layers, since)
+	unknown, err := c.deps.Meter.Beside(known(layers))
+	if err != nil {
+		return nil, fmt.Errorf("list the containers' processes: %w", err)
+	}
+	out.Unweighed = slices.Collect(maps.Keys(unknown))
 	for _, pod := range pods {
 		uid := pod.Sandbox.Pod.UID
-		for _, k := range pod.Containers {
-			if unweighed[k.ID] {
-				out.Unweighed = append(out.Unweighed, uid)
-				break
-			}
+		if !unknown[uid] && slices.ContainsFunc(pod.Containers, func(k inventory.Container) bool { return unweighed[k.ID] }) {
+			out.Unweighed = append(out.Unweighed, uid)
 		}
-		for _, dir := range append(directories([]inventory.PresentPod{pod}), c.own(pod)...) {
-			if late[dir.Path] && !dir.FilesystemOnly {
-				out.Unmeasured = append(out.Unmeasured, uid)
-				break
-			}
+		dirs := append(directories([]inventory.PresentPod{pod}), c.own(pod)...)
+		if !unknown[uid] && slices.ContainsFunc(dirs, func(d disk.Directory) bool { return late[d.Path] && !d.FilesystemOnly }) {
+			out.Unmeasured = append(out.Unmeasured, uid)
 		}
 	}
+	out.Unmeasured = append(out.Unmeasured, slices.Collect(maps.Keys(unknown))...)
+	slices.Sort(out.Unweighed)
+	slices.Sort(out.Unmeasured)
 	return out, c.filesystems(ctx, out, usage)
+}
+
+// known are the containers of layers.
+func known(layers []disk.Layer) map[string]bool {
+	out := make(map[string]bool, len(layers))
+	for _, layer := range layers {
+		out[layer.Container] = true
+	}
+	return out
 }
 
 // layersOf lists the writable layers of pods.
