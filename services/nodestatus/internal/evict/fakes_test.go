@@ -315,8 +315,12 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 		}
 		if !brief {
 			if layer := new(uint64); !w.unweighed[p.Name] {
+				at, old := w.layersAt[p.Name]
+				if !old {
+					at = now.Time
+				}
 				*layer = w.layers[p.Name]
-				s.Containers[0].Rootfs = &statsapi.FsStats{Time: metav1.NewTime(w.layersAt[p.Name]), UsedBytes: layer}
+				s.Containers[0].Rootfs = &statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: layer}
 			}
 			s.Containers[0].Logs = &statsapi.FsStats{UsedBytes: &disk, CapacityBytes: &whole}
 			s.VolumeStats = []statsapi.VolumeStats{{Name: "scratch", FsStats: statsapi.FsStats{UsedBytes: &disk, CapacityBytes: &whole}}}

@@ -95,6 +95,9 @@ func TestOfAPodWithALayerThatWasNeverWeighedNobodyKnowsWhetherItsEndIsEnough(t *
 	if Enough(disk, threshold.Layout{}, p, of) {
 		t.Error("of one that was")
 	}
+	if none := stats("p", 1, 1, 0, 0, nil); !Enough(disk, threshold.Layout{}, p, none) {
+		t.Error("of one of which the runtime says 0 at no time")
+	}
 	of.Containers[0].Rootfs = nil
 	if !Enough(disk, threshold.Layout{}, p, of) || Enough(disk, threshold.Layout{ImagesApart: true}, p, of) {
 		t.Error("it has nothing, or it counts on another disk")

@@ -77,7 +77,9 @@ func Enough(m pressure.Met, layout threshold.Layout, pod *v1.Pod, s *statsapi.Po
 }
 
 func unweighed(s *statsapi.PodStats) bool {
-	return slices.ContainsFunc(s.Containers, func(c statsapi.ContainerStats) bool { return c.Rootfs == nil })
+	return slices.ContainsFunc(s.Containers, func(c statsapi.ContainerStats) bool {
+		return c.Rootfs == nil || c.Rootfs.Time.IsZero() && used(v1.ResourceEphemeralStorage, c.Rootfs) == 0
+	})
 }
 
 func emptyDirBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, _ threshold.Layout) (Breach, bool) {
