@@ -211,6 +211,9 @@ func evictedForImageDisk(h *house) {
 	h.measured("layer-hog", h.ofDisk("root", availableBytes, hogDisk<<20*33/100))
 	h.wantEvicted("layer-hog", `The node was low on resource: ephemeral-storage\. Threshold quantity: \d+, available: \d+\w*\. (Container app was using \d+\w*, request is 0, has larger consumption of ephemeral-storage\. )?`, true)
 	h.wantEvent("layer-hog", map[string]string{"starved_resource": "ephemeral-storage"})
+	if out, err := h.polylet("explain", "node"); !onKubelet() {
+		h.Logf("%s\n%v", out, err)
+	}
 }
 
 func (h *house) evictedForThreads(most uint64) {
