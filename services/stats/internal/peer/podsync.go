@@ -106,7 +106,9 @@ func usage(u *podsyncv1.FilesystemUsage) disk.Usage {
 	return out
 }
 
-func timed(u *podsyncv1.FilesystemUsage) bool { return u.GetTime().IsValid() && u.GetTime().GetSeconds() > 0 }
+func timed(u *podsyncv1.FilesystemUsage) bool {
+	return u.GetTime().IsValid() && u.GetTime().GetSeconds() > 0
+}
 
 func change(f *podsyncv1.WatchContainersResponse) inventory.Change {
 	out := inventory.Change{Snapshot: f.GetSnapshot(), RemovedIDs: f.GetRemovedIds(), RemovedVolumes: f.GetRemovedVolumePodUids(), PodsCgroup: f.GetPodsCgroup()}
