@@ -13,6 +13,7 @@ import (
 
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/daemon"
+	"github.com/polylet/polylet/internal/service"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
 )
 
@@ -48,7 +49,7 @@ func newRootCommand() *cobra.Command {
 	add(services, newServeCommand(syscall.Exec))
 	// Whoever starts the services by their names alone goes on doing so.
 	for _, c := range serviceCommands() {
-		c.Hidden = c.Name() != "probes" // which is a question, too
+		c.Hidden = c.Name() != service.Probes // which is a question, too
 		add(node, c)
 	}
 	add(node, newRunCommand(), newStatusCommand(), newPodsCommand(), newExplainCommand(), newTopCommand(),

@@ -25,6 +25,7 @@ import (
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/access"
 	"github.com/polylet/polylet/services/gateway/internal/componentmetrics"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
@@ -282,12 +283,12 @@ func (s *Service) Ready(ctx context.Context) error {
 // Run serves until ctx is done; nil then. A port that cannot be opened ends it
 // with an error; the other processes may come and go.
 func (s *Service) Run(ctx context.Context) error {
-	group := daemon.NewGroup(ctx, "gateway")
+	group := daemon.NewGroup(ctx, service.Gateway)
 	for name, conn := range map[string]grpc.ClientConnInterface{
-		"podsync": s.deps.Podsync, "probes": s.deps.Probes, "stats": s.deps.Stats, "nodestatus": s.deps.Nodestatus,
+		service.Podsync: s.deps.Podsync, service.Probes: s.deps.Probes, service.Stats: s.deps.Stats, service.Nodestatus: s.deps.Nodestatus,
 	} {
 		came, first := func() {}, true
-		if name == "nodestatus" {
+		if name == service.Nodestatus {
 			came = func() {
 				if !first { // in which something may have been asked already
 					s.lives.Add(1)

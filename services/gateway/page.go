@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/exposition"
 	"github.com/polylet/polylet/services/gateway/internal/nodepage"
 )
@@ -14,7 +15,7 @@ import (
 func (r *routes) page() http.Handler {
 	return documentClass("documents of the page").Wrap(nodepage.New(nodepage.Config{
 		NodeName: r.cfg.NodeName, Podsync: r.peers.Podsync, Probes: r.peers.Probes, Stats: r.peers.Stats, Nodestatus: r.peers.Nodestatus,
-		Metrics: exposition.Text("stats", r.stats.CAdvisor),
+		Metrics: exposition.Text(service.Stats, r.stats.CAdvisor),
 	}))
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/checkpoint"
 	"github.com/polylet/polylet/services/gateway/internal/debug"
 	"github.com/polylet/polylet/services/gateway/internal/document"
@@ -113,17 +114,17 @@ func newRoutes(cfg Config, deps Deps, meter *httpmetrics.Meter) (*routes, error)
 	for _, p := range []struct {
 		name string
 		conn grpc.ClientConnInterface
-	}{{"podsync", deps.Podsync}, {"probes", deps.Probes}, {"stats", deps.Stats}, {"nodestatus", deps.Nodestatus}, {"gateway", deps.Self}} {
+	}{{service.Podsync, deps.Podsync}, {service.Probes, deps.Probes}, {service.Stats, deps.Stats}, {service.Nodestatus, deps.Nodestatus}, {service.Gateway, deps.Self}} {
 		common := peer.NewCommon(p.conn)
 		r.common = append(r.common, process{p.name, common})
 		source := exposition.Source{Service: p.name, Gather: common.Families("")}
-		if p.name == "gateway" {
+		if p.name == service.Gateway {
 			source.Gather = gather(deps.Metrics)
 		}
 		sources = append(sources, source)
 	}
 	r.merged = exposition.Merged(sources...)
-	r.probes = exposition.One(exposition.Source{Service: "probes", Gather: r.common[1].Families("probes")})
+	r.probes = exposition.One(exposition.Source{Service: service.Probes, Gather: r.common[1].Families(service.Probes)})
 	r.sessions = streaming.Sessions{Runtime: r.podsync, Meter: meter, NoTranslation: cfg.KeepWebSockets}
 	return r, nil
 }
@@ -219,8 +220,8 @@ func (r *routes) shared(class *inflight.Class, others []string) *route.Table {
 		route.Route{Pattern: "/pods", Slash: true, Methods: get, Produces: jsonType, Handler: class.Wrap(r.documents)},
 		route.Route{Pattern: "/stats/summary", Slash: true, Methods: getPost, Produces: jsonType, Handler: class.Wrap(r.documents)},
 		route.Route{Pattern: "/metrics", Methods: others, Handler: class.Wrap(r.merged)},
-		route.Route{Pattern: "/metrics/cadvisor", Methods: others, Handler: class.Wrap(exposition.Text("stats", r.stats.CAdvisor))},
-		route.Route{Pattern: "/metrics/resource", Methods: others, Handler: class.Wrap(exposition.Text("stats", r.stats.Resource))},
+		route.Route{Pattern: "/metrics/cadvisor", Methods: others, Handler: class.Wrap(exposition.Text(service.Stats, r.stats.CAdvisor))},
+		route.Route{Pattern: "/metrics/resource", Methods: others, Handler: class.Wrap(exposition.Text(service.Stats, r.stats.Resource))},
 		route.Route{Pattern: "/metrics/probes", Methods: others, Handler: class.Wrap(r.probes)},
 		route.Route{Pattern: "/metrics/slis", Methods: others, Handler: class.Wrap(r.slis)},
 	)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/nodeinfo"
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/host/alone"
@@ -118,7 +119,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for _, load := range s.loads {
 		load(klog.FromContext(ctx))
 	}
-	group := daemon.NewGroup(ctx, "podsync")
+	group := daemon.NewGroup(ctx, service.Podsync)
 	for _, p := range s.parts {
 		if p.once {
 			group.Once(p.name, p.run)

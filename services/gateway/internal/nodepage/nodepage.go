@@ -24,6 +24,7 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	probesv1 "github.com/polylet/polylet/api/gen/polylet/probes/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
@@ -70,8 +71,8 @@ func New(cfg Config) http.Handler {
 		stats:   statsv1.NewStatsServiceClient(cfg.Stats),
 		node:    nodestatusv1.NewNodeStatusServiceClient(cfg.Nodestatus),
 		services: map[string]commonv1.CommonServiceClient{
-			"podsync": commonv1.NewCommonServiceClient(cfg.Podsync), "probes": commonv1.NewCommonServiceClient(cfg.Probes),
-			"stats": commonv1.NewCommonServiceClient(cfg.Stats), "nodestatus": commonv1.NewCommonServiceClient(cfg.Nodestatus),
+			service.Podsync: commonv1.NewCommonServiceClient(cfg.Podsync), service.Probes: commonv1.NewCommonServiceClient(cfg.Probes),
+			service.Stats: commonv1.NewCommonServiceClient(cfg.Stats), service.Nodestatus: commonv1.NewCommonServiceClient(cfg.Nodestatus),
 		},
 	}
 	mux := http.NewServeMux()
@@ -134,7 +135,7 @@ func (p *page) pod(w http.ResponseWriter, r *http.Request) {
 	ref := &podsyncv1.PodRef{Namespace: r.PathValue("namespace"), Name: r.PathValue("name"), Uid: r.URL.Query().Get("uid")}
 	out, err := p.askPod(ctx, ref)
 	if err != nil {
-		httperror.Error(w, "podsync", err)
+		httperror.Error(w, service.Podsync, err)
 		return
 	}
 	body, err := json.Marshal(out)

@@ -14,6 +14,7 @@ import (
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
@@ -21,7 +22,7 @@ import (
 type overview struct {
 	Time     time.Time `json:"time"`
 	Node     nodeInfo  `json:"node"`
-	Services []service `json:"services"`
+	Services []process `json:"services"`
 	Pods     []podInfo `json:"pods"`
 	Events   []event   `json:"events"`
 	// Problems says which parts are missing, and why.
@@ -50,7 +51,7 @@ type condition struct {
 	Since   time.Time `json:"since"`
 }
 
-type service struct {
+type process struct {
 	Name    string     `json:"name"`
 	Up      bool       `json:"up"`
 	Version string     `json:"version,omitempty"`
@@ -113,25 +114,25 @@ func (p *page) askOverview(ctx context.Context) any {
 	return out
 }
 
-func (p *page) askServices(ctx context.Context) []service {
-	names := []string{"podsync", "probes", "stats", "nodestatus"}
-	out := make([]service, len(names), len(names)+1)
+func (p *page) askServices(ctx context.Context) []process {
+	names := slices.DeleteFunc(service.All(), func(name string) bool { return name == service.Gateway })
+	out := make([]process, len(names), len(names)+1)
 	var group sync.WaitGroup
 	for i, name := range names {
 		group.Go(func() {
 			info, err := p.services[name].GetInfo(ctx, &commonv1.GetInfoRequest{})
-			out[i] = serviceOf(name, info, err)
+			out[i] = processOf(name, info, err)
 		})
 	}
 	group.Wait()
-	return append(out, service{Name: "gateway", Up: true, Since: &p.began})
+	return append(out, process{Name: service.Gateway, Up: true, Since: &p.began})
 }
 
-func serviceOf(name string, info *commonv1.GetInfoResponse, err error) service {
+func processOf(name string, info *commonv1.GetInfoResponse, err error) process {
 	if err != nil {
-		return service{Name: name, Lacks: []string{httperror.Message(err)}}
+		return process{Name: name, Lacks: []string{httperror.Message(err)}}
 	}
-	s := service{Name: name, Up: true, Version: info.GetBuild().GetVersion(), Since: stamp(info.GetStartTime())}
+	s := process{Name: name, Up: true, Version: info.GetBuild().GetVersion(), Since: stamp(info.GetStartTime())}
 	for _, d := range info.GetDependencies() {
 		if !d.GetReady() {
 			s.Lacks = append(s.Lacks, d.GetName()+": "+d.GetMessage())
