@@ -18,7 +18,7 @@ MODULES := api internal services/podsync services/probes services/stats services
 LINTED  := $(filter-out api,$(MODULES))
 # Where the gateway's REST mapping is generated.
 METRICS := ./internal/clientmetrics ./internal/daemon $(patsubst %,./services/%,podsync probes stats nodestatus gateway)
-REST    := services/gateway/internal/rest
+REST    := services/gateway/internal/peer/rest
 SEEDS   ?= 500
 EXACT   ?= 10000
 # How many of them make test simulates.

@@ -7,6 +7,7 @@ import (
 	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/exposition"
 	"github.com/polylet/polylet/services/gateway/internal/nodepage"
+	"github.com/polylet/polylet/services/gateway/internal/peer"
 )
 
 // page is the port for people, and of cAdvisor's metrics, as the kubelet once had. Any
@@ -14,7 +15,7 @@ import (
 // own, or a few who read slowly would take all memory of stats.
 func (r *routes) page() http.Handler {
 	return documentClass("documents of the page").Wrap(nodepage.New(nodepage.Config{
-		NodeName: r.cfg.NodeName, Podsync: r.peers.Podsync, Probes: r.peers.Probes, Stats: r.peers.Stats, Nodestatus: r.peers.Nodestatus,
+		NodeName: r.cfg.NodeName, Peers: peer.NewPage(r.peers.Podsync, r.peers.Probes, r.peers.Stats, r.peers.Nodestatus),
 		Metrics: exposition.Text(service.Stats, r.stats.CAdvisor),
 	}))
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/polylet/polylet/services/gateway/internal/logs"
 	"github.com/polylet/polylet/services/gateway/internal/nodelog"
 	"github.com/polylet/polylet/services/gateway/internal/peer"
-	"github.com/polylet/polylet/services/gateway/internal/rest"
+	"github.com/polylet/polylet/services/gateway/internal/peer/rest"
 	"github.com/polylet/polylet/services/gateway/internal/route"
 	"github.com/polylet/polylet/services/gateway/internal/streaming"
 	"github.com/polylet/polylet/services/gateway/internal/zpage"

@@ -143,7 +143,7 @@ func (w *wiring) trace() error {
 		return err
 	}
 	w.lines.Tracer = tracer
-	w.deps.Runtime, w.deps.Images = trace.Calls(w.deps.Runtime), trace.Calls(w.deps.Images)
+	w.deps.Runtime, w.deps.Images = cri.Traced(w.deps.Runtime, trace.Call), cri.Traced(w.deps.Images, trace.Call)
 	w.add("traces", tracer.Run)
 	return nil
 }
