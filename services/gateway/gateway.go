@@ -177,18 +177,18 @@ func reviews() inflight.ReviewsConfig {
 
 // headers is what the requests of the secure port may hold. Of those who are known: all
 // the long ones of streams that one apiserver may have open, and as much besides. Of
-// strangers: more than wait for what their tokens are.
+// unknown clients: more than wait for what their tokens are.
 func headers() inflight.HeadersConfig {
 	return inflight.HeadersConfig{
-		Known:     inflight.Share{Most: 128 << 20, MostOfOne: 96 << 20},
-		Strangers: inflight.Share{Most: 80 << 20, MostOfOne: 48 << 20},
-		Each:      16 << 10, Of: whose,
+		Known:   inflight.Share{Most: 128 << 20, MostOfOne: 96 << 20},
+		Unknown: inflight.Share{Most: 80 << 20, MostOfOne: 48 << 20},
+		Each:    16 << 10, Of: whose,
 	}
 }
 
-// openHeaders is what those of the read-only port may hold, who all are strangers.
+// openHeaders is what those of the read-only port may hold, who all are unknown clients.
 func openHeaders() inflight.HeadersConfig {
-	return inflight.HeadersConfig{Strangers: inflight.Share{Most: 32 << 20, MostOfOne: 16 << 20}, Each: 16 << 10, Of: whose}
+	return inflight.HeadersConfig{Unknown: inflight.Share{Most: 32 << 20, MostOfOne: 16 << 20}, Each: 16 << 10, Of: whose}
 }
 
 // whose is whose a request is: an address's, or that of the name in a good certificate,
@@ -236,7 +236,7 @@ func secure(cfg Config, deps Deps, lives func() uint64) (access.Filter, *listen.
 	}
 	var reviewer access.Reviewer
 	if !cfg.Standalone {
-		reviewer = peer.NewNodestatus(rpc.Patient(deps.Nodestatus, patience))
+		reviewer = peer.NewNodestatus(rpc.WaitForReady(deps.Nodestatus, readyTimeout))
 	}
 	familiar := &access.Familiar{}
 	authn, authz := access.New(access.Config{

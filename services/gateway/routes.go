@@ -78,9 +78,9 @@ const (
 	// may exec into one pod could else keep everybody from the logs of all.
 	streamsAtOnce = 512
 	streamsOfOne  = 384
-	// patience is how long a session, a log or a review waits for a process that is just
+	// readyTimeout is how long a session, a log or a review waits for a process that is just
 	// being started again: a person's command does not end because it came then.
-	patience = 3 * time.Second
+	readyTimeout = 3 * time.Second
 	// longRequest is how many bytes of a stream's request are no matter. What is longer,
 	// up to the megabyte that the apiserver lets through, is held as long as the stream,
 	// decoded beside what came: hundreds of them are all memory that this process may
@@ -104,7 +104,7 @@ func newRoutes(cfg Config, deps Deps, meter *httpmetrics.Meter) (*routes, error)
 	}
 	r := &routes{
 		cfg: cfg, documents: documents, slis: slis, meter: meter, peers: deps,
-		podsync: peer.NewPodsync(rpc.Patient(deps.Podsync, patience)), stats: peer.NewStats(deps.Stats), nodestatus: peer.NewNodestatus(deps.Nodestatus),
+		podsync: peer.NewPodsync(rpc.WaitForReady(deps.Podsync, readyTimeout)), stats: peer.NewStats(deps.Stats), nodestatus: peer.NewNodestatus(deps.Nodestatus),
 		reading:   documentClass("documents"),
 		open:      documentClass("documents of the read-only port"),
 		streaming: inflight.New(inflight.Config{Name: "streams", AtOnce: streamsAtOnce, MostOfOne: streamsOfOne, Of: namespace}),

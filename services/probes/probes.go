@@ -20,7 +20,7 @@ import (
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/probes/internal/handler"
-	"github.com/polylet/polylet/services/probes/internal/metric"
+	"github.com/polylet/polylet/services/probes/internal/metrics"
 	"github.com/polylet/polylet/services/probes/internal/outbox"
 	"github.com/polylet/polylet/services/probes/internal/peer"
 	"github.com/polylet/polylet/services/probes/internal/prober"
@@ -60,7 +60,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Health == nil {
 		deps.Health = health.Discard()
 	}
-	meter, err := metric.New(deps.ProbeMetrics, time.Now())
+	meter, err := metrics.New(deps.ProbeMetrics, time.Now())
 	if err != nil {
 		return nil, err
 	}
