@@ -14,7 +14,7 @@ import (
 // Usage is one sample of what everything uses.
 type Usage struct {
 	Time time.Time `json:"time"`
-	Node amount    `json:"node"`
+	Node Amount    `json:"node"`
 	// Containers by pod UID, "/" and container name.
 	Containers map[string]Amount `json:"containers"`
 	Problem    string            `json:"problem,omitempty"`
