@@ -128,7 +128,7 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 	w.claiming = answer.Decision == podstate.AdmissionPending && answer.Reason == reasonPreempting
 	for _, p := range answer.Preempt {
 		other := r.pods[p.UID]
-		if other == nil || other.leaving || other.pod == nil {
+		if other == nil || other.ending != nil || other.pod == nil {
 			continue
 		}
 		klog.FromContext(r.life).Info("Stopping a pod to make room for this one", "pod", klog.KObj(q.Pod), "victim", klog.KObj(other.pod), "signal", p.Signal)
@@ -142,7 +142,7 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 
 // leavesLocked says whether a pod is being stopped, and keeps since when.
 func (h *held) leavesLocked() bool {
-	if !h.leaving && !h.gone && (h.pod == nil || h.pod.DeletionTimestamp == nil) {
+	if h.ending == nil && !h.gone && (h.pod == nil || h.pod.DeletionTimestamp == nil) {
 		return false
 	}
 	if h.leaves.IsZero() {

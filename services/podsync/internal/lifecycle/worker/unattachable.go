@@ -40,7 +40,7 @@ func (r *Registry) reject(uid types.UID, stop podstate.Stop) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.pods[uid]
-	if h == nil || h.pod == nil || h.leaving || h.stopped {
+	if h == nil || h.pod == nil || h.ending != nil || h.stopped {
 		return false
 	}
 	h.stopLocked(stop, false)
