@@ -122,11 +122,7 @@ func (h *held) goOnEndingLocked() {
 // stopLocked tells a worker to end its pod; kept says that a crash does not lose that.
 // What it is told is all that was asked for: the first reason stands.
 func (h *held) stopLocked(stop podstate.Stop, kept bool) {
-	if h.ending == nil {
-		h.ending = &ending{stop, time.Now()}
-	} else {
-		h.ending.stop = h.ending.stop.Hastened(stop)
-	}
+	h.endsLocked(stop)
 	h.leavesLocked()
 	stop = h.ending.stop
 	h.inbox.tell(func(in *told) { in.stop, in.stopKept = &stop, kept })
@@ -136,6 +132,15 @@ func (h *held) stopLocked(stop podstate.Stop, kept bool) {
 type ending struct {
 	stop  podstate.Stop
 	since time.Time
+}
+
+// endsLocked keeps how the pod is ended: the first reason stands.
+func (h *held) endsLocked(stop podstate.Stop) {
+	if h.ending == nil {
+		h.ending = &ending{stop, time.Now()}
+		return
+	}
+	h.ending.stop = h.ending.stop.Hastened(stop)
 }
 
 // Endings are the pods that the node ends for a reason of its own and of which processes
