@@ -58,7 +58,9 @@ func (p *Pods) SetPressure(parent context.Context, conditions []string, ttl time
 
 // Summary asks for the node's figures.
 func (s *Stats) Summary(parent context.Context, detail evict.Detail) (*statsapi.Summary, error) {
-	out, _, err := s.summary(parent, &statsv1.GetSummaryRequest{OnlyCpuAndMemory: detail == evict.Brief, RenewLayers: detail == evict.Weighed})
+	out, _, err := s.summary(parent, &statsv1.GetSummaryRequest{
+		OnlyCpuAndMemory: detail == evict.Brief, RenewLayers: detail == evict.Weighed, CountThreads: detail == evict.Full,
+	})
 	return out, err
 }
 
@@ -95,7 +97,19 @@ func (s *Stats) summary(parent context.Context, req *statsv1.GetSummaryRequest) 
 	if err := json.Unmarshal(r.GetSummaryJson(), out); err != nil {
 		return nil, nil, fmt.Errorf("%w: decode the summary of stats: %w", rpcerr.ErrInternal, err)
 	}
+	countThreads(out.Pods, r.GetThreads())
 	return out, r, nil
+}
+
+// countThreads has each thread count where the summary counts processes: the machine has
+// one number for each, and is short of those.
+func countThreads(pods []statsapi.PodStats, threads map[string]uint64) {
+	for i := range pods {
+		s := pods[i].ProcessStats
+		if n := threads[pods[i].PodRef.UID]; s != nil && s.ProcessCount != nil && n > *s.ProcessCount {
+			*s.ProcessCount = n
+		}
+	}
 }
 
 // Unlinked asks for the files without a name that containers hold open, by pod; of an

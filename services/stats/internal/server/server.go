@@ -56,6 +56,9 @@ func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (
 	if facts.Disk != nil {
 		out.UnweighedPodUids, out.UnmeasuredPodUids = facts.Disk.Unweighed, facts.Disk.Unmeasured
 	}
+	if r.GetCountThreads() {
+		out.Threads = s.Collector.Threads(facts.Rows)
+	}
 	return out, nil
 }
 

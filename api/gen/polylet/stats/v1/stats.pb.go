@@ -90,9 +90,11 @@ type GetSummaryRequest struct {
 	// Have the runtime asked what writable layers weigh, instead of going by what it said
 	// up to a minute ago.
 	RenewLayers bool `protobuf:"varint,3,opt,name=renew_layers,json=renewLayers,proto3" json:"renew_layers,omitempty"`
+	// Say how many threads each pod has, too.
+	CountThreads bool `protobuf:"varint,4,opt,name=count_threads,json=countThreads,proto3" json:"count_threads,omitempty"`
 	// With renew_disk: what was measured since then is not measured again. Unset: all is. An
 	// older stats measures all.
-	RenewSince    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=renew_since,json=renewSince,proto3" json:"renew_since,omitempty"`
+	RenewSince    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=renew_since,json=renewSince,proto3" json:"renew_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -148,6 +150,13 @@ func (x *GetSummaryRequest) GetRenewLayers() bool {
 	return false
 }
 
+func (x *GetSummaryRequest) GetCountThreads() bool {
+	if x != nil {
+		return x.CountThreads
+	}
+	return false
+}
+
 func (x *GetSummaryRequest) GetRenewSince() *timestamppb.Timestamp {
 	if x != nil {
 		return x.RenewSince
@@ -163,12 +172,16 @@ type GetSummaryResponse struct {
 	// This process was just started and has not heard of podsync which pods there are:
 	// that the summary has none says nothing. False from one that does not say.
 	Nameless bool `protobuf:"varint,2,opt,name=nameless,proto3" json:"nameless,omitempty"`
+	// Threads by pod UID, of all processes in the pod's cgroup and in those below it: each
+	// takes one of the machine's process numbers. Only where asked for; without a pod whose
+	// threads nobody counts.
+	Threads map[string]uint64 `protobuf:"bytes,3,rep,name=threads,proto3" json:"threads,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// With renew_disk: the UIDs of pods that may have more in their containers' writable
 	// layers than the summary says, for not all of it was weighed since the time that was
 	// asked for. Empty from an older stats, which does not say.
-	UnweighedPodUids []string `protobuf:"bytes,3,rep,name=unweighed_pod_uids,json=unweighedPodUids,proto3" json:"unweighed_pod_uids,omitempty"`
+	UnweighedPodUids []string `protobuf:"bytes,4,rep,name=unweighed_pod_uids,json=unweighedPodUids,proto3" json:"unweighed_pod_uids,omitempty"`
 	// With renew_disk: likewise of pods that may have more in their volumes and logs.
-	UnmeasuredPodUids []string `protobuf:"bytes,4,rep,name=unmeasured_pod_uids,json=unmeasuredPodUids,proto3" json:"unmeasured_pod_uids,omitempty"`
+	UnmeasuredPodUids []string `protobuf:"bytes,5,rep,name=unmeasured_pod_uids,json=unmeasuredPodUids,proto3" json:"unmeasured_pod_uids,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -215,6 +228,13 @@ func (x *GetSummaryResponse) GetNameless() bool {
 		return x.Nameless
 	}
 	return false
+}
+
+func (x *GetSummaryResponse) GetThreads() map[string]uint64 {
+	if x != nil {
+		return x.Threads
+	}
+	return nil
 }
 
 func (x *GetSummaryResponse) GetUnweighedPodUids() []string {
@@ -1359,19 +1379,24 @@ var File_polylet_stats_v1_stats_proto protoreflect.FileDescriptor
 
 const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x01\n" +
+	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe6\x01\n" +
 	"\x11GetSummaryRequest\x12-\n" +
 	"\x13only_cpu_and_memory\x18\x01 \x01(\bR\x10onlyCpuAndMemory\x12\x1d\n" +
 	"\n" +
 	"renew_disk\x18\x02 \x01(\bR\trenewDisk\x12!\n" +
-	"\frenew_layers\x18\x03 \x01(\bR\vrenewLayers\x12;\n" +
-	"\vrenew_since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"renewSince\"\xb1\x01\n" +
+	"\frenew_layers\x18\x03 \x01(\bR\vrenewLayers\x12#\n" +
+	"\rcount_threads\x18\x04 \x01(\bR\fcountThreads\x12;\n" +
+	"\vrenew_since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"renewSince\"\xba\x02\n" +
 	"\x12GetSummaryResponse\x12!\n" +
 	"\fsummary_json\x18\x01 \x01(\fR\vsummaryJson\x12\x1a\n" +
-	"\bnameless\x18\x02 \x01(\bR\bnameless\x12,\n" +
-	"\x12unweighed_pod_uids\x18\x03 \x03(\tR\x10unweighedPodUids\x12.\n" +
-	"\x13unmeasured_pod_uids\x18\x04 \x03(\tR\x11unmeasuredPodUids\"\x13\n" +
+	"\bnameless\x18\x02 \x01(\bR\bnameless\x12K\n" +
+	"\athreads\x18\x03 \x03(\v21.polylet.stats.v1.GetSummaryResponse.ThreadsEntryR\athreads\x12,\n" +
+	"\x12unweighed_pod_uids\x18\x04 \x03(\tR\x10unweighedPodUids\x12.\n" +
+	"\x13unmeasured_pod_uids\x18\x05 \x03(\tR\x11unmeasuredPodUids\x1a:\n" +
+	"\fThreadsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x13\n" +
 	"\x11GetMachineRequest\"\xa4\x03\n" +
 	"\x12GetMachineResponse\x12*\n" +
 	"\x11machine_info_json\x18\x01 \x01(\fR\x0fmachineInfoJson\x12\x1b\n" +
@@ -1488,7 +1513,7 @@ func file_polylet_stats_v1_stats_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_stats_v1_stats_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(MetricsDocument)(0),              // 0: polylet.stats.v1.MetricsDocument
 	(*GetSummaryRequest)(nil),         // 1: polylet.stats.v1.GetSummaryRequest
@@ -1509,38 +1534,40 @@ var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(*ListUnlinkedFilesResponse)(nil), // 16: polylet.stats.v1.ListUnlinkedFilesResponse
 	(*UnlinkedFiles)(nil),             // 17: polylet.stats.v1.UnlinkedFiles
 	(*UnlinkedInVolume)(nil),          // 18: polylet.stats.v1.UnlinkedInVolume
-	(*timestamppb.Timestamp)(nil),     // 19: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 20: google.protobuf.Duration
+	nil,                               // 19: polylet.stats.v1.GetSummaryResponse.ThreadsEntry
+	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 21: google.protobuf.Duration
 }
 var file_polylet_stats_v1_stats_proto_depIdxs = []int32{
-	19, // 0: polylet.stats.v1.GetSummaryRequest.renew_since:type_name -> google.protobuf.Timestamp
-	5,  // 1: polylet.stats.v1.GetMachineResponse.huge_pages:type_name -> polylet.stats.v1.HugePages
-	0,  // 2: polylet.stats.v1.GetMetricsTextRequest.document:type_name -> polylet.stats.v1.MetricsDocument
-	20, // 3: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
-	9,  // 4: polylet.stats.v1.WatchSignalsRequest.marks:type_name -> polylet.stats.v1.Mark
-	11, // 5: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
-	19, // 6: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
-	14, // 7: polylet.stats.v1.WatchOOMKillsResponse.kills:type_name -> polylet.stats.v1.OOMKill
-	19, // 8: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
-	17, // 9: polylet.stats.v1.ListUnlinkedFilesResponse.containers:type_name -> polylet.stats.v1.UnlinkedFiles
-	18, // 10: polylet.stats.v1.UnlinkedFiles.volumes:type_name -> polylet.stats.v1.UnlinkedInVolume
-	1,  // 11: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
-	3,  // 12: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
-	6,  // 13: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
-	8,  // 14: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
-	12, // 15: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
-	15, // 16: polylet.stats.v1.StatsService.ListUnlinkedFiles:input_type -> polylet.stats.v1.ListUnlinkedFilesRequest
-	2,  // 17: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
-	4,  // 18: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
-	7,  // 19: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
-	10, // 20: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
-	13, // 21: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
-	16, // 22: polylet.stats.v1.StatsService.ListUnlinkedFiles:output_type -> polylet.stats.v1.ListUnlinkedFilesResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	20, // 0: polylet.stats.v1.GetSummaryRequest.renew_since:type_name -> google.protobuf.Timestamp
+	19, // 1: polylet.stats.v1.GetSummaryResponse.threads:type_name -> polylet.stats.v1.GetSummaryResponse.ThreadsEntry
+	5,  // 2: polylet.stats.v1.GetMachineResponse.huge_pages:type_name -> polylet.stats.v1.HugePages
+	0,  // 3: polylet.stats.v1.GetMetricsTextRequest.document:type_name -> polylet.stats.v1.MetricsDocument
+	21, // 4: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
+	9,  // 5: polylet.stats.v1.WatchSignalsRequest.marks:type_name -> polylet.stats.v1.Mark
+	11, // 6: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
+	20, // 7: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
+	14, // 8: polylet.stats.v1.WatchOOMKillsResponse.kills:type_name -> polylet.stats.v1.OOMKill
+	20, // 9: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
+	17, // 10: polylet.stats.v1.ListUnlinkedFilesResponse.containers:type_name -> polylet.stats.v1.UnlinkedFiles
+	18, // 11: polylet.stats.v1.UnlinkedFiles.volumes:type_name -> polylet.stats.v1.UnlinkedInVolume
+	1,  // 12: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
+	3,  // 13: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
+	6,  // 14: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
+	8,  // 15: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
+	12, // 16: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
+	15, // 17: polylet.stats.v1.StatsService.ListUnlinkedFiles:input_type -> polylet.stats.v1.ListUnlinkedFilesRequest
+	2,  // 18: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
+	4,  // 19: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
+	7,  // 20: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
+	10, // 21: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
+	13, // 22: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
+	16, // 23: polylet.stats.v1.StatsService.ListUnlinkedFiles:output_type -> polylet.stats.v1.ListUnlinkedFilesResponse
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_polylet_stats_v1_stats_proto_init() }
@@ -1554,7 +1581,7 @@ func file_polylet_stats_v1_stats_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_stats_v1_stats_proto_rawDesc), len(file_polylet_stats_v1_stats_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
