@@ -87,6 +87,14 @@ func runtimeAdvice(f Failure) string {
 
 func sandboxAdvice(f Failure) string {
 	switch {
+	case names(f.Message, "runtime handler of runtimeclass"):
+		return "create the RuntimeClass that the error names, or mend the pod's runtimeClassName; it is tried again as soon as it is there"
+	case names(f.Message, "no runtime for", "failed to find runtime handler"):
+		return "give the container runtime a handler of that name on this node, mend the RuntimeClass, or keep its pods away from this node with the RuntimeClass's scheduling"
+	case names(f.Message, "user namespaces", "hostusers"):
+		return "mend what the error names: the pod's hostUsers or RuntimeClass, or the container runtime of the node"
+	case names(f.Message, "fqdn"):
+		return "give the pod a shorter hostname or subdomain, or set setHostnameAsFQDN to false"
 	case names(f.Message, "cni", "network plugin", "plugin type", "setup network"):
 		return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log"
 	case tooSmall(f.Message):
@@ -114,6 +122,12 @@ func imageAdvice(f Failure) string {
 		return "the container runtime does not say which images it has, and no registry was asked: look at its log; polylet status shows whether it answers"
 	}
 	switch {
+	case names(f.Message, "no match for platform", "no image found in image index for architecture", "no matching manifest for"):
+		return "use an image that was built for this node's processor: the registry has this one for others only; or keep the pod away from this node with a node selector (kubernetes.io/arch)"
+	case names(f.Message, "toomanyrequests", "too many requests", "rate limit"):
+		return "wait, it is tried again: the registry lets this node pull no more for now; pull secrets or a mirror may have a higher limit"
+	case names(f.Message, "may require authorization", "repository does not exist"):
+		return "check the image's name and the pull secrets: the registry tells nobody without credentials whether it has it"
 	case names(f.Message, "unauthorized", "authorization failed", "forbidden", "denied", "no basic auth"):
 		return "check the pull secrets: the registry wants credentials for this image"
 	case names(f.Message, "not found", "manifest unknown", "name unknown"):
@@ -151,6 +165,12 @@ func startAdvice(f Failure) string {
 		return "check the container's postStart hook"
 	case tooSmall(f.Message):
 		return smallAdvice
+	case names(f.Message, "subpath"):
+		return "check the volume mount that the error names: its subPath in the volume, and what lies there"
+	case names(f.Message, "environment file", "environment of envfrom"):
+		return "check the file or object that the container's environment is read from"
+	case names(f.Message, "apparmor"):
+		return "load the AppArmor profile that the error names on the node, or mend securityContext.appArmorProfile"
 	case names(f.Message, "seccomp"):
 		return "put the seccomp profile on the node, where the error names it, or mend securityContext.seccompProfile"
 	case names(f.Message, "runasnonroot", "non-root"):
@@ -169,4 +189,21 @@ func startAdvice(f Failure) string {
 		return "create the Secret or ConfigMap that the error names, or mend the reference in env"
 	}
 	return "check the container's command, environment and references"
+}
+
+// admissionAdvice says what a person can do about a pod that waits for admission.
+func admissionAdvice(reason string) string {
+	switch reason {
+	case "InvalidNodeInfo":
+		return "polylet status says whether the apiserver answers this node, and lets it read its Node"
+	case "Preempting":
+		return "polylet explain of those pods says what holds up their end"
+	case "SameName":
+		return "what holds up the end of the earlier one stands beside this"
+	case "UnexpectedAdmissionError":
+		return "look whether the plugin of these devices runs on this node, and what it says"
+	case "Evicted":
+		return "polylet status says whether nodestatus runs, and polylet explain node what the node is short of"
+	}
+	return "it is asked again at each change"
 }

@@ -212,7 +212,7 @@ func (p *planner) waitBackoff(v *view, at time.Time) {
 // exitAdvice says what to do about how a container ended.
 func exitAdvice(c *podstate.Container) string {
 	switch {
-	case c.Reason == "OOMKilled":
+	case c.Reason == reasonOOMKilled:
 		return "it used more memory than its limit: raise resources.limits.memory or find what it needs it for"
 	case c.Reason == "StartError" || c.Reason == "ContainerCannotRun":
 		return "it never ran, so there are no last words: " + startAdvice(Failure{Message: c.Message})
