@@ -12,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // newExplainNodeCommand is `polylet explain node`.
 func newExplainNodeCommand() *cobra.Command {
 	cmd := inspectCommand("node", "Show what the node is short of, since when, what was reclaimed, which pods were considered and evicted, and why", cobra.NoArgs,
 		func(cmd *cobra.Command, dir string, _ []string) error {
-			conn, err := dial(dir, "nodestatus")
+			conn, err := dial(dir, service.Nodestatus)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
@@ -87,12 +88,12 @@ func (s *Stats) RunSignals(ctx context.Context) error {
 	for {
 		err := s.follow(ctx, func() {
 			retry.Reset()
-			s.health.Set("stats", true, "")
+			s.health.Set(service.Stats, true, "")
 		})
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.health.Set("stats", false, fmt.Sprintf("follow the eviction signals of stats: %v; capacity and pressure stay as they were", err))
+		s.health.Set(service.Stats, false, fmt.Sprintf("follow the eviction signals of stats: %v; capacity and pressure stay as they were", err))
 		if !sleep(ctx, retry.Next()) {
 			return nil
 		}

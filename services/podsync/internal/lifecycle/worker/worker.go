@@ -193,7 +193,7 @@ func (w *worker) setPod(pod *v1.Pod) {
 				w.state.Probes[key] = result
 			}
 		}
-		w.log = w.log.WithValues("pod", pod.Namespace+"/"+pod.Name)
+		w.log = w.log.WithValues("pod", klog.KObj(pod))
 		return
 	}
 	w.reg.deps.Metrics.requested(old, pod)
