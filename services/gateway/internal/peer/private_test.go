@@ -22,6 +22,6 @@ func TestAnEventOfAProbeIsShownWithoutWhatTheContainerSaid(t *testing.T) {
 		said[message] = true
 	}
 	if len(said) != 3 || !said["Container image: there"] {
-		t.Errorf("%q", said)
+		t.Errorf("%v", said)
 	}
 }
