@@ -184,14 +184,17 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	b := s.boundAs(pod, ref, pv)
 	before, kept := s.keptBound(pod.UID, v.Name)
 	b.Begun, b.Labelled = before.Begun || !s.lies(b), before.Labelled
+	if b.Served, err = s.isServedLocal(pv); err != nil {
+		return err
+	}
 	if err := s.keepBound(pod.UID, v.Name, b); err != nil {
 		return err
 	}
 	switch {
 	case b.Kind == claims.Local && b.Device:
-		err = s.localBlock(ctx, pod, pv, b.Path)
+		err = s.localBlock(pod, pv, b)
 	case b.Kind == claims.Local:
-		err = s.local(ctx, pod, ref, pv, b.Path, c)
+		err = s.local(ctx, pod, ref, pv, b, c)
 	case b.Kind == claims.CSI:
 		end()
 		var made Made

@@ -282,7 +282,7 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
 		path, ok := st.paths[v.Name]
-		if b := st.bound[v.Name]; ok && !b.Device && (b.Kind == claims.Local || b.Kind == claims.ISCSI || v.ISCSI != nil) {
+		if b := st.bound[v.Name]; ok && !b.Device && (b.Kind == claims.Local && !b.Served || b.Kind == claims.ISCSI || v.ISCSI != nil) {
 			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: b.Claim})
 		}
 		if ok && st.driven(v) {
