@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // Claims reads claims and what they are bound to; *objects.Store has it.
@@ -214,6 +215,7 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 			err = s.hostPath(ctx, pod.UID, v.Name, pv.Spec.HostPath)
 		}
 	}
+	s.tellOfFilesystem(pv, err)
 	if err == nil && claim != nil {
 		end()
 		err = s.grown(ctx, r, claim, b)
@@ -229,6 +231,14 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 		s.standing(pod.UID, v.Name, b, true) // if another agent has set it up
 	}
 	return err
+}
+
+// tellOfFilesystem tells that a volume's device could not be mounted, and has another
+// filesystem than its PersistentVolume says.
+func (s *Set) tellOfFilesystem(pv *v1.PersistentVolume, err error) {
+	if other := (*mount.OtherFilesystem)(nil); errors.As(err, &other) && s.deps.Events != nil {
+		s.deps.Events.Volume(pv, v1.EventTypeWarning, "FailedMountOnFilesystemMismatch", fmt.Sprintf("MountVolume failed for volume %q %v", pv.Name, other))
+	}
 }
 
 // madeBound keeps that a volume is set up; known: it was known before that the pod has it.

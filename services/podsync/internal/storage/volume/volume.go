@@ -67,9 +67,10 @@ type Pods interface {
 	ObjectsChanged(uids []types.UID)
 }
 
-// Events records events on pods; *event.Recorder has it.
+// Events records events on pods and on volumes; *event.Recorder has it.
 type Events interface {
 	Pod(pod *v1.Pod, eventType, reason, message string)
+	Volume(pv *v1.PersistentVolume, eventType, reason, message string)
 }
 
 // Deps are what a Set needs.
