@@ -28,7 +28,7 @@ func (s *Set) localBlock(pod *v1.Pod, pv *v1.PersistentVolume, b bound) error {
 		return &podstate.VolumeStep{Step: "MapVolume.MapPodDevice", Err: err}
 	}
 	path, shown := filepath.Join("/", pv.Spec.Local.Path), s.localMap(pod.UID, pv.Name)
-	err = errors.Join(os.MkdirAll(filepath.Dir(link), 0o750), os.MkdirAll(filepath.Dir(shown), 0o750))
+	err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o750), os.MkdirAll(filepath.Dir(shown), 0o750))
 	if to, linkErr := os.Readlink(link); err == nil && (linkErr != nil || to != path) {
 		if err = rmdir(link); err == nil {
 			err = os.Symlink(path, link)
