@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
