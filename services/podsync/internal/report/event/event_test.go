@@ -61,7 +61,7 @@ func TestEventsOfBeforeAndAfterRunReachTheApiserver(t *testing.T) {
 		if o := got["FailedMountOnFilesystemMismatch"].InvolvedObject; o.Kind != "PersistentVolume" || o.Name != "pv" || o.UID != "volume" || o.Namespace != "" {
 			t.Errorf("the event of a volume is of %+v", o)
 		}
-		if len(got) != 6 || got["FailedValidation"].InvolvedObject.Kind != "Node" || got["FailedValidation"].InvolvedObject.Name != "n" || got["Pulling"].InvolvedObject.FieldPath != "spec.containers{c}" || got["BackOff"].InvolvedObject.FieldPath != "spec.initContainers{i}" || got["FailedMount"].InvolvedObject.FieldPath != "" {
+		if len(got) != 7 || got["FailedValidation"].InvolvedObject.Kind != "Node" || got["FailedValidation"].InvolvedObject.Name != "n" || got["Pulling"].InvolvedObject.FieldPath != "spec.containers{c}" || got["BackOff"].InvolvedObject.FieldPath != "spec.initContainers{i}" || got["FailedMount"].InvolvedObject.FieldPath != "" {
 			t.Fatalf("events %+v", got)
 		}
 		if e := got["Evicted"]; e.Annotations["starved_resource"] != "memory" || e.Message != "100% of it" || e.InvolvedObject.UID != "u" {

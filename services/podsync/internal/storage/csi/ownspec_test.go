@@ -1,10 +1,12 @@
 package csi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,7 +79,9 @@ func TestTheNameOfAVolumeOfAPodsOwnSpecIsBounded(t *testing.T) {
 	r.Migrated, r.Volume = true, &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Cinder: &v1.CinderVolumeSource{}}}
 	r.PV = r.PV.DeepCopy()
 	r.PV.Spec.CSI.VolumeHandle = strings.Repeat("x", 1<<20)
-	if err := b.Attach(t.Context(), r); !errors.Is(err, rpcerr.ErrInvalid) || len(err.Error()) > 300 || !strings.Contains(err.Error(), "MountVolume.WaitForAttach") {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // else it waits to be attached
+	defer cancel()
+	if err := b.Attach(ctx, r); !errors.Is(err, rpcerr.ErrInvalid) || len(err.Error()) > 300 || !strings.Contains(err.Error(), "MountVolume.WaitForAttach") {
 		t.Errorf("%.300v", err)
 	}
 	if n := len(b.inUse.told.Snapshot()); n != 0 {
