@@ -205,9 +205,9 @@ func (w *whoseMounts) UnmountRemote(ctx context.Context, target string) error {
 	return w.Fake.UnmountRemote(ctx, target)
 }
 
-func (w *whoseMounts) Fullness(ctx context.Context, path string) (mount.Fullness, error) {
+func (w *whoseMounts) Statfs(ctx context.Context, path string) (unix.Statfs_t, error) {
 	w.whose = append(w.whose, apart.Namespace(ctx))
-	return w.Fake.Fullness(ctx, path)
+	return w.Fake.Statfs(ctx, path)
 }
 
 // TestACallIsDoneForTheNamespaceOfItsPod: of each namespace there are so many at once.
