@@ -61,49 +61,51 @@ func served(t *testing.T, f *fixture) (path string) {
 // TestALocalVolumeWhoseServerDiesAfterTheLookIsNeverLookedAtByPodsync: who mounts it and
 // gives its files away is another process, too.
 func TestALocalVolumeWhoseServerDiesAfterTheLookIsNeverLookedAtByPodsync(t *testing.T) {
-	f := newFixture(t)
-	path, at := served(t, f), f.set.volumeDir("uid-1", pluginLocal, "pv")
-	var failing error
-	others := &processes{}
-	others.do = func(ctx context.Context) error {
-		if asked := others.all(); strings.HasPrefix(asked[len(asked)-1], callLocal) {
-			if mounted, err := f.mounts.Mounted(at); mounted || err != nil {
-				return err
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		path, at := served(t, f), f.set.volumeDir("uid-1", pluginLocal, "pv")
+		var failing error
+		others := &processes{}
+		others.do = func(ctx context.Context) error {
+			if asked := others.all(); strings.HasPrefix(asked[len(asked)-1], callLocal) {
+				if mounted, err := f.mounts.Mounted(at); mounted || err != nil {
+					return err
+				}
+				return f.mounts.Remote(ctx, "s:/d", at, "nfs", nil)
 			}
-			return f.mounts.Remote(ctx, "s:/d", at, "nfs", nil)
+			return failing
 		}
-		return failing
-	}
-	f.set.deps.Apart = others
-	pod := withGroup(podWith(claimVolume("v", "c")), 4711)
-	failing = errors.New("the server is gone")
-	if err := f.set.Setup(t.Context(), pod); !errors.Is(err, failing) {
-		t.Fatal(err)
-	}
-	failing = nil
-	f.set.state("uid-1").bound = map[string]bound{} // as after a restart
-	for range 2 {
-		if err := f.set.Setup(t.Context(), pod); err != nil {
+		f.set.deps.Apart = others
+		pod := withGroup(podWith(claimVolume("v", "c")), 4711)
+		failing = errors.New("the server is gone")
+		if err := f.set.Setup(t.Context(), pod); !errors.Is(err, failing) {
 			t.Fatal(err)
 		}
-	}
-	look, give := "local-path "+path+" "+at+" noexec", `give-to-group {"root":"`+at+`","group":4711,"skip":true}`
-	if got, want := others.all(), []string{look, give, look, give}; !slices.Equal(got, want) {
-		t.Errorf("asked for %q, want %q", got, want)
-	}
-	if infos := f.set.Volumes("uid-1"); len(infos) != 1 || infos[0] != (Info{Name: "v", HostPath: at, PVCName: "c", Driven: true}) {
-		t.Errorf("shown: %+v", infos)
-	}
-	if usage, err := f.set.Usage(t.Context(), "uid-1", "v"); err != nil || usage.Driver != "kubernetes.io/local-volume" || usage.Used != 4 {
-		t.Errorf("usage %+v, %v", usage, err)
-	}
-	if _, err := f.set.SubPath(t.Context(), pod, "main", 0, "v", "x"); err != nil {
-		t.Error(err)
-	}
-	f.set.deps.Mounter = &deadServer{Fake: f.mounts}
-	if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
-		t.Error(err)
-	}
+		failing = nil
+		f.set.state("uid-1").bound = map[string]bound{} // as after a restart
+		for range 2 {
+			if err := f.set.Setup(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+		}
+		look, give := "local-path "+path+" "+at+" noexec", `give-to-group {"root":"`+at+`","group":4711,"skip":true}`
+		if got, want := others.all(), []string{look, give, look, give}; !slices.Equal(got, want) {
+			t.Errorf("asked for %q, want %q", got, want)
+		}
+		if infos := f.set.Volumes("uid-1"); len(infos) != 1 || infos[0] != (Info{Name: "v", HostPath: at, PVCName: "c", Driven: true}) {
+			t.Errorf("shown: %+v", infos)
+		}
+		if usage, err := f.set.Usage(t.Context(), "uid-1", "v"); err != nil || usage.Driver != "kubernetes.io/local-volume" || usage.Used != 4 {
+			t.Errorf("usage %+v, %v", usage, err)
+		}
+		if _, err := f.set.SubPath(t.Context(), pod, "main", 0, "v", "x"); err != nil {
+			t.Error(err)
+		}
+		f.set.deps.Mounter = &deadServer{Fake: f.mounts}
+		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestALocalVolumeOfAServerStandsThoughThatDoesNotAnswerAnyMore, once it was set up.
