@@ -78,6 +78,7 @@ func newScenario(seed int64) *scenario {
 	s.claims(seed)
 	s.worlds(seed)
 	s.evictions(seed)
+	s.edges(seed)
 	s.storage(seed)
 	s.devices(seed)
 	s.growths(seed)

@@ -91,11 +91,15 @@ func (g *Gate) Pressure() admission.Pressure {
 }
 
 // Short are the conditions that say what the node is short of now, each with the time
-// since which the Node says so, zero where only somebody else does.
+// since which the Node says so, zero where only somebody else does; nil while nobody has
+// said anything.
 func (g *Gate) Short() map[v1.NodeConditionType]time.Time {
-	node := g.node.Object()
+	node, said, now := g.node.Object(), g.Pressure(), time.Now()
+	if node == nil && !now.Before(said.Until) {
+		return nil
+	}
 	out := map[v1.NodeConditionType]time.Time{}
-	for _, t := range g.Pressure().Holding(node, time.Now()) {
+	for _, t := range said.Holding(node, now) {
 		out[t] = time.Time{}
 	}
 	if node == nil {

@@ -132,10 +132,13 @@ func TestWhatTheNodeIsShortOfHasTheTimeSinceWhichItsObjectSaysIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
 		g := New(Config{}, w, w)
-		if got := g.Short(); len(got) != 0 {
+		if got := g.Short(); got != nil {
 			t.Errorf("nobody has said anything: %v", got)
 		}
 		g.SetPressure([]v1.NodeConditionType{v1.NodeDiskPressure, v1.NodeMemoryPressure}, time.Minute)
+		if got := g.Short(); len(got) != 2 {
+			t.Errorf("without an object: %v", got)
+		}
 		since := time.Now().Add(-time.Hour)
 		w.object = node(nil)
 		w.object.Status.Conditions = []v1.NodeCondition{
@@ -150,6 +153,10 @@ func TestWhatTheNodeIsShortOfHasTheTimeSinceWhichItsObjectSaysIt(t *testing.T) {
 		time.Sleep(time.Minute)
 		if got := g.Short(); len(got) != 2 || !got[v1.NodePIDPressure].Equal(since) {
 			t.Errorf("a minute later the Node counts: %v", got)
+		}
+		w.object.Status.Conditions = nil
+		if got := g.Short(); got == nil || len(got) != 0 {
+			t.Errorf("a Node that is short of nothing: %v", got)
 		}
 	})
 }

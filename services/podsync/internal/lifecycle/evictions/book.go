@@ -51,6 +51,9 @@ func (b *Book) Add(e Eviction, now time.Time) bool {
 // Told takes in what the node is short of: what it was short of and is not any more has
 // no evictions.
 func (b *Book) Told(short Short) {
+	if short == nil {
+		return
+	}
 	over := b.short
 	b.short = maps.Clone(short)
 	b.forget(func(e Eviction) bool {
@@ -76,22 +79,24 @@ type Backoff struct {
 	// Until is when it is over.
 	Until time.Time
 	// Controller has had as many pods evicted, because the node was low on Resources; it
-	// has the Conditions still.
+	// has the Conditions still, or, not Known, may have them.
 	Controller            string
 	Evicted               int
 	Resources, Conditions []string
+	Known                 bool
 }
 
-// Of says whether a new pod has to wait at now, while the node is short of something.
+// Of says whether a new pod has to wait at now, while the node is short of something or
+// may be.
 func (b *Book) Of(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
-	if !Concerns(pod) || len(short) == 0 {
+	if !Concerns(pod) || short != nil && len(short) == 0 {
 		return Backoff{}, false
 	}
 	var counts []Eviction
 	for _, e := range b.by[metav1.GetControllerOf(pod).UID] {
 		since, is := short[e.Condition]
 		switch {
-		case !is, !e.Witnessed && e.End.Before(since.Add(-time.Second)): // It was of another shortage, as far as whole seconds tell.
+		case !is && short != nil, !e.Witnessed && e.End.Before(since.Add(-time.Second)): // It was of another shortage, as far as whole seconds tell.
 		case len(counts) > 0 && e.End.Sub(counts[len(counts)-1].End) >= forgetting:
 			counts = []Eviction{e}
 		default:
@@ -102,7 +107,7 @@ func (b *Book) Of(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
 		return Backoff{}, false
 	}
 	last := counts[len(counts)-1]
-	out := Backoff{Until: last.End.Add(backoff(len(counts))), Controller: last.Name, Evicted: len(counts)}
+	out := Backoff{Until: last.End.Add(backoff(len(counts))), Controller: last.Name, Evicted: len(counts), Known: short != nil}
 	for _, e := range counts {
 		out.Resources, out.Conditions = append(out.Resources, e.Resource), append(out.Conditions, string(e.Condition))
 	}
@@ -126,8 +131,12 @@ func distinct(list []string) []string {
 
 // Reason says why the pod waits.
 func (b *Backoff) Reason() string {
-	return fmt.Sprintf("the node evicted %d pods of %s because it was low on %s, and still has %s",
-		b.Evicted, b.Controller, strings.Join(b.Resources, " and "), strings.Join(b.Conditions, " and "))
+	still := "and still has"
+	if !b.Known {
+		still = "and it is not known yet whether it still has"
+	}
+	return fmt.Sprintf("the node evicted %d pods of %s because it was low on %s, %s %s",
+		b.Evicted, b.Controller, strings.Join(b.Resources, " and "), still, strings.Join(b.Conditions, " and "))
 }
 
 // Event says it with how long it still is.

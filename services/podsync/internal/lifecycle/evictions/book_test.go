@@ -94,7 +94,7 @@ func TestWhatWasEvictedIsForgottenWhenTheNodeIsShortOfItNoMore(t *testing.T) {
 	}
 	// What is told before its condition is counts for the condition that comes.
 	b = &Book{}
-	b.Told(nil)
+	b.Told(Short{})
 	b.Add(seen("a", now), now)
 	b.Add(seen("b", now), now)
 	b.Told(short)
@@ -169,5 +169,18 @@ func TestTheWordsSayHowLongHowManyOfWhomAndWhy(t *testing.T) {
 	got, _ = b.Of(podOf("next", "web"), Short{v1.NodeMemoryPressure: {}, v1.NodeDiskPressure: {}}, now)
 	if text := got.Reason(); got.Evicted != 4 || !strings.Contains(text, "low on inodes and memory, and still has DiskPressure and MemoryPressure") {
 		t.Errorf("%s", text)
+	}
+}
+
+func TestWhileItIsNotKnownWhatTheNodeIsShortOfItMayBe(t *testing.T) {
+	b, now := evictedAt(0, 1)
+	b.Told(nil)
+	got, waits := b.Of(podOf("next", "web"), nil, now)
+	if !waits || !strings.Contains(got.Reason(), "and it is not known yet whether it still has MemoryPressure") {
+		t.Errorf("%+v, %v", got, waits)
+	}
+	b.Told(Short{})
+	if got, waits := b.Of(podOf("next", "web"), Short{}, now); waits {
+		t.Errorf("once it is known: %+v", got)
 	}
 }

@@ -26,7 +26,7 @@ const (
 )
 
 // Short are the conditions that say what the node is short of, each with the time since
-// which the Node says so, zero while only somebody else does.
+// which the Node says so, zero while only somebody else does; nil while that is not known.
 type Short map[v1.NodeConditionType]time.Time
 
 // Eviction is one of a pod that has a controller.

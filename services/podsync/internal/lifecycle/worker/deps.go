@@ -121,8 +121,8 @@ type Deps struct {
 	Timelines *timeline.Book
 	// Admit decides; it must not block and not call the Registry.
 	Admit func(Question) Answer
-	// Short are the conditions that say what the node is short of, as evictions.Short;
-	// nil: of nothing ever. It must not block and not call the Registry.
+	// Short are the conditions that say what the node is short of, as evictions.Short,
+	// which is nil while that is not known. The function may be nil: of nothing ever. It must not block and not call the Registry.
 	Short func() map[v1.NodeConditionType]time.Time
 	// Unmet names the features that an update of a pod needs and that this node
 	// does not have; nil asks nobody. It must not block and not call the Registry.

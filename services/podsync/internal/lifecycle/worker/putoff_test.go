@@ -112,7 +112,7 @@ func TestAPodWhoseStartIsPutOffStartsAtOnceWhenThePressureIsOver(t *testing.T) {
 		if r.runs(pod) {
 			t.Fatal("it was started")
 		}
-		*conditions = nil
+		*conditions = map[v1.NodeConditionType]time.Time{}
 		r.reg.PressureChanged()
 		if took := r.until("it is ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) }); took > time.Second {
 			t.Errorf("it was ready after %v", took)
@@ -247,6 +247,30 @@ func TestAnEvictionForALimitOfThePodsOwnPutsNobodyOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.until(name+" has failed", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
+		}
+	})
+}
+
+// A new podsync has the pods before it knows what the node is short of.
+func TestAPodWaitsUntilItIsKnownWhetherTheNodeIsShortAndNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, conditions := shortOfMemory(t)
+		r.evicts(owned("a", "web"))
+		r.evicts(owned("b", "web"))
+		*conditions = nil
+		pod, other := owned("c", "web"), owned("d", "other")
+		pod.Status.StartTime = &metav1.Time{Time: time.Now()} // it was admitted in a previous run
+		r.reg.Set(pod, "api")
+		r.reg.Set(other, "api")
+		r.until("another controller's is ready", time.Minute, func() bool { return isReady(r.status(other.UID)) })
+		time.Sleep(time.Second)
+		if r.runs(pod) {
+			t.Error("it was started")
+		}
+		*conditions = map[v1.NodeConditionType]time.Time{}
+		r.reg.Recheck()
+		if took := r.until("it is ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) }); took > time.Second {
+			t.Errorf("it was ready after %v", took)
 		}
 	})
 }
