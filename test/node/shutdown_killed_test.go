@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,10 +59,12 @@ func TestWhatHasEndedWithTheMachineStaysSoThoughPodsyncIsKilledMeanwhile(t *test
 	if took := time.Since(began); took > critical+2*time.Second {
 		t.Errorf("the machine waited for %s", took)
 	}
-	for name, pod := range map[string]string{"web": "web", "slow": "slow", "own": "own-" + nodeName} {
+	for _, pod := range []string{"web", "slow", "own-" + nodeName} {
 		running, made := h.made(pod)
-		if running != 0 || made > 1 {
-			t.Errorf("%s: %d containers run and %d were made when the machine may go down", name, running, made)
+		t.Logf("%s: %d containers were made", pod, made)
+		// Of the static pod's end the new podsync does not know: it may begin, and ends again.
+		if running != 0 || made > 1 && !strings.HasPrefix(pod, "own") {
+			t.Errorf("%s: %d containers run and %d were made when the machine may go down", pod, running, made)
 		}
 	}
 	for _, name := range []string{"web", "slow"} {
