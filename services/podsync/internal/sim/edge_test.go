@@ -135,7 +135,8 @@ func (j *judge) holdsBack(sub *subject, evicted int, asked time.Time) {
 	if evicted < 2 {
 		return
 	}
-	j.notBefore[sub] = asked.Add(10 * time.Second << (evicted - 2))
+	// A podsync that was started since knows the end in whole seconds.
+	j.notBefore[sub] = asked.Truncate(time.Second).Add(10 * time.Second << (evicted - 2))
 }
 
 // letsGo notes that the node is short of nothing.

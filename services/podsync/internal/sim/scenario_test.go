@@ -78,12 +78,12 @@ func newScenario(seed int64) *scenario {
 	s.claims(seed)
 	s.worlds(seed)
 	s.evictions(seed)
-	s.edges(seed)
 	s.storage(seed)
 	s.devices(seed)
 	s.growths(seed)
 	s.damages(seed)
 	s.pushes(seed)
+	s.edges(seed) // last: all pods are to be admitted
 	slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return s
 }
