@@ -33,7 +33,7 @@ func (w *worker) takePutOff(now time.Time) {
 		return
 	}
 	b, waits := evictions.Backoff{}, false
-	if !s.Static && !hasBegun(s.Observed, &s.Reported) {
+	if !hasBegun(s.Observed, &s.Reported) {
 		b, waits = w.reg.putOff(w.uid, now)
 	}
 	if !waits {

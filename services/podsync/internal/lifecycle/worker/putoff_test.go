@@ -163,6 +163,10 @@ func TestAFurtherEvictionPutsThoseOffThatWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.until("it has failed", time.Minute, func() bool { return r.status(running.UID).Phase == v1.PodFailed })
+		synctest.Wait()
+		if why, _ := r.reg.Explain(pod.UID); len(why.Waits) != 1 || !strings.Contains(why.Waits[0].Reason, "evicted 3 pods") {
+			t.Errorf("it waits for %+v", why.Waits)
+		}
 		if took := r.until("it is ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) }); took < 19*time.Second || took > 22*time.Second {
 			t.Errorf("it was ready %v after the third", took)
 		}
@@ -271,6 +275,31 @@ func TestAPodWaitsUntilItIsKnownWhetherTheNodeIsShortAndNoLonger(t *testing.T) {
 		r.reg.Recheck()
 		if took := r.until("it is ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) }); took > time.Second {
 			t.Errorf("it was ready after %v", took)
+		}
+	})
+}
+
+func TestAPodThatMayStartIsNotPutOffByAnEvictionBeforeItHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := shortOfMemory(t)
+		running := owned("z", "web")
+		r.reg.Set(running, "api")
+		r.evicts(owned("a", "web"))
+		r.rt.SetNetworkReady(false)
+		time.Sleep(10 * time.Second) // until that was seen
+		pod := owned("b", "web")
+		r.reg.Set(pod, "api")
+		time.Sleep(time.Second)
+		if r.runs(pod) {
+			t.Fatal("it runs without a network")
+		}
+		if _, err := r.reg.Stop(t.Context(), running.UID, lowOnMemory(), nil); err != nil {
+			t.Fatal(err)
+		}
+		r.until("another has failed", time.Minute, func() bool { return r.status(running.UID).Phase == v1.PodFailed })
+		r.rt.SetNetworkReady(true)
+		if took := r.until("it is ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) }); took > 8*time.Second || len(r.eventsWith("BackOff")) > 0 {
+			t.Errorf("it was ready after %v; events %q", took, r.eventsWith("BackOff"))
 		}
 	})
 }
