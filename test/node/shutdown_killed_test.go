@@ -27,7 +27,7 @@ func TestWhatHasEndedWithTheMachineStaysSoThoughPodsyncIsKilledMeanwhile(t *test
 	t.Cleanup(machine.Close)
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", machine.Address)
 	const critical = 20 * time.Second
-	h := build(t, plan{overrides: map[string]any{"shutdownGracePeriod": "40s", "shutdownGracePeriodCriticalPods": critical.String()}})
+	h := build(t, plan{supervised: true, overrides: map[string]any{"shutdownGracePeriod": "40s", "shutdownGracePeriodCriticalPods": critical.String()}})
 	h.must(h.node.AddStaticPod("own.yaml", staticManifest("own", "http", "port=8080")))
 	web, slow := app("web", "sleep"), app("slow", "stubborn")
 	slow.Spec.PriorityClassName = "system-node-critical"
