@@ -13,13 +13,14 @@ import (
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // newExplainNodeCommand is `polylet explain node`.
 func newExplainNodeCommand() *cobra.Command {
 	cmd := inspectCommand("node", "Show what the node is short of, since when, what was reclaimed, which pods were considered and evicted, and why", cobra.NoArgs,
 		func(cmd *cobra.Command, dir string, _ []string) error {
-			conn, err := dial(dir, "nodestatus")
+			conn, err := dial(dir, service.Nodestatus)
 			if err != nil {
 				return err
 			}
@@ -45,10 +46,21 @@ func newExplainNodeCommand() *cobra.Command {
 	return cmd
 }
 
+// silent is after how long without signals what they say is told with their age: stats
+// sends some every ten seconds.
+const silent = 30 * time.Second
+
 func showShortages(out io.Writer, resp *nodestatusv1.ListEvictionDecisionsResponse, now time.Time) error {
+	at := resp.GetSignalsTime()
+	old := at != nil && now.Sub(at.AsTime()) >= silent
+	if old {
+		fmt.Fprintf(out, "It is not known what the node is short of now: stats has told nothing for %s (polylet status says why), and no pod is evicted for a shortage meanwhile. Before that:\n", age(stamp(at), now))
+	}
 	switch {
-	case resp.GetSignalsTime() == nil:
+	case at == nil:
 		fmt.Fprintln(out, "It is not known what the node is short of: stats has measured nothing yet (polylet status says why).")
+	case len(resp.GetShortages()) == 0 && old:
+		fmt.Fprintln(out, "The node was short of nothing.")
 	case len(resp.GetShortages()) == 0:
 		fmt.Fprintln(out, "The node is short of nothing.")
 	}
@@ -69,7 +81,7 @@ func showShortages(out io.Writer, resp *nodestatusv1.ListEvictionDecisionsRespon
 // putOff asks podsync which pods wait though they were admitted, because the node is short
 // of something. Without an answer there are none: the rest is worth showing without it.
 func putOff(ctx context.Context, dir string) []*podsyncv1.PodWaits {
-	conn, err := dial(dir, "podsync")
+	conn, err := dial(dir, service.Podsync)
 	if err != nil {
 		return nil
 	}

@@ -143,7 +143,7 @@ func (w *wiring) trace() error {
 		return err
 	}
 	w.lines.Tracer = tracer
-	w.deps.Runtime, w.deps.Images = trace.Calls(w.deps.Runtime), trace.Calls(w.deps.Images)
+	w.deps.Runtime, w.deps.Images = cri.Traced(w.deps.Runtime, trace.Call), cri.Traced(w.deps.Images, trace.Call)
 	w.add("traces", tracer.Run)
 	return nil
 }
@@ -181,16 +181,7 @@ func (w *wiring) work() error {
 	if w.deps.Metrics != nil {
 		counts = worker.NewMetrics(w.deps.Metrics)
 	}
-	w.gate = gate.New(gate.Config{
-		Standalone: cfg.Node.Standalone, Deadline: cfg.Admission.Deadline, AllowedUnsafeSysctls: cfg.Admission.AllowedUnsafeSysctls,
-		NoPodLevelResources: !cfg.Admission.PodLevelResources, DeclaredFeatures: cfg.Admission.DeclaredFeatures,
-		Resize: resize.Policies{
-			StaticCPU: cfg.Resize.StaticCPU, StaticMemory: cfg.Resize.StaticMemory,
-			ExclusiveCPUs: cfg.Resize.ExclusiveCPUs, ExclusiveMemory: cfg.Resize.ExclusiveMemory, Swap: cfg.Pods.LimitedSwap,
-			NoPodLevel: !cfg.Resize.PodLevel, NoInitContainers: !cfg.Resize.InitContainers,
-		},
-		GoneDevices: func() []v1.ResourceName { return w.devices.Last().Resources },
-	}, w.node, w.observer)
+	w.gate = gate.New(w.admission(), w.node, w.observer)
 	admits := admits{w.gate}
 	left := leftovers.Finder{LogsDir: cfg.Logs.Dir, Volumes: w.volumes, Cgroups: w.cgroups}
 	if w.nodeCgroups != nil {
@@ -209,6 +200,21 @@ func (w *wiring) work() error {
 		}, podcertificate.NewSeries(w.certificates))
 	}
 	return nil
+}
+
+// admission says which pods may run.
+func (w *wiring) admission() gate.Config {
+	cfg := w.cfg
+	return gate.Config{
+		Standalone: cfg.Node.Standalone, Deadline: cfg.Admission.Deadline, AllowedUnsafeSysctls: cfg.Admission.AllowedUnsafeSysctls,
+		NoPodLevelResources: !cfg.Admission.PodLevelResources, DeclaredFeatures: cfg.Admission.DeclaredFeatures,
+		Resize: resize.Policies{
+			StaticCPU: cfg.Resize.StaticCPU, StaticMemory: cfg.Resize.StaticMemory,
+			ExclusiveCPUs: cfg.Resize.ExclusiveCPUs, ExclusiveMemory: cfg.Resize.ExclusiveMemory, Swap: cfg.Pods.LimitedSwap,
+			NoPodLevel: !cfg.Resize.PodLevel, NoInitContainers: !cfg.Resize.InitContainers,
+		},
+		GoneDevices: func() []v1.ResourceName { return w.devices.Last().Resources },
+	}
 }
 
 // serve makes what answers RPCs.

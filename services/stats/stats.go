@@ -20,6 +20,7 @@ import (
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/stats/internal/cgroup"
 	"github.com/polylet/polylet/services/stats/internal/collector"
 	"github.com/polylet/polylet/services/stats/internal/disk"
@@ -177,7 +178,7 @@ func (s *Service) Register(r grpc.ServiceRegistrar) { statsv1.RegisterStatsServi
 // Run follows podsync and keeps what needs keeping until ctx is done; then it
 // returns nil.
 func (s *Service) Run(ctx context.Context) error {
-	group := daemon.NewGroup(ctx, "stats")
+	group := daemon.NewGroup(ctx, service.Stats)
 	group.Go("names of containers", func(ctx context.Context) error { return s.podsync.Follow(ctx, s.names) })
 	group.Go("sampler", s.meter.Run)
 	group.Go("directories", s.directories.Run)

@@ -11,6 +11,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
@@ -31,7 +32,7 @@ func NewPodsync(conn grpc.ClientConnInterface, reporter health.Reporter) *Podsyn
 // the table stays as it was last.
 func (p *Podsync) Follow(ctx context.Context, table *inventory.Table) error {
 	return watch.Follow(ctx, watch.Follower[*podsyncv1.WatchContainersResponse]{
-		Name:   "podsync",
+		Name:   service.Podsync,
 		Health: p.health,
 		Connect: func(ctx context.Context) (func() (*podsyncv1.WatchContainersResponse, error), error) {
 			stream, err := p.client.WatchContainers(ctx, &podsyncv1.WatchContainersRequest{})

@@ -112,11 +112,11 @@ func wait(ctx context.Context, call string, said <-chan result) (string, error) 
 	select {
 	case r = <-said:
 	case <-ctx.Done():
-		patience := time.NewTimer(killWait)
-		defer patience.Stop()
+		timeout := time.NewTimer(killWait)
+		defer timeout.Stop()
 		select {
 		case r = <-said:
-		case <-patience.C:
+		case <-timeout.C:
 			r.broken = errors.New("the process that waits for it does not end")
 		}
 	}

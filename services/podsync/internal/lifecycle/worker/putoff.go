@@ -29,7 +29,7 @@ type putOff struct {
 func (w *worker) takePutOff(now time.Time) {
 	s := &w.state
 	s.PutOff = nil
-	if w.putOff.over || s.Pod == nil || s.Admission.Decision != podstate.Admitted || !s.Observed.Known || w.ending() {
+	if w.putOff.over || s.Admission.Decision != podstate.Admitted || !s.Observed.Known || s.Unwanted() {
 		return
 	}
 	b, waits := evictions.Backoff{}, false

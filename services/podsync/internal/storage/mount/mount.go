@@ -51,8 +51,9 @@ type Mounter interface {
 	// AskedAt is the first of them that a path comes to, with its links, when it is looked
 	// up; empty when it comes to none. Nobody is asked for that.
 	AskedAt(path string) (string, error)
-	// Fullness says how full the filesystem at a path is, whose server may not answer.
-	Fullness(ctx context.Context, path string) (Fullness, error)
+	// Statfs is statfs(2) of the filesystem at a path, whose server may not answer; see
+	// FullnessOf.
+	Statfs(ctx context.Context, path string) (unix.Statfs_t, error)
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
 	Restrict(target string, options []string) error
 	// Unmount ends the mount on target; nil when there is none.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // ErrNoUsage says that a driver does not say how full its volumes are.
@@ -81,10 +82,11 @@ func (s *Set) Usage(ctx context.Context, uid types.UID, name string) (Usage, err
 
 // servedUsage is how full a filesystem of a server is, as that says.
 func (s *Set) servedUsage(ctx context.Context, path string) (Usage, error) {
-	f, err := s.deps.Mounter.Fullness(ctx, path)
+	st, err := s.deps.Mounter.Statfs(ctx, path)
 	if err != nil {
 		return Usage{}, err
 	}
+	f := mount.FullnessOf(&st)
 	return Usage{
 		Driver: shownName(pluginNFS), Available: f.Available, Capacity: f.Capacity, Used: f.Used,
 		InodesFree: f.InodesFree, Inodes: f.Inodes, InodesUsed: f.Inodes - min(f.InodesFree, f.Inodes),

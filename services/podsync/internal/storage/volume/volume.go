@@ -61,9 +61,8 @@ type Config struct {
 
 // Pods are worked on anew; *worker.Registry has it.
 type Pods interface {
-	// ObjectsChanged tells that an object appeared or changed which these pods wait
-	// for, whose last Setup failed: setting up again may work now. It must return at
-	// once.
+	// ObjectsChanged tells that something may be there now which these pods wait for:
+	// setting up again may work. It must return at once.
 	ObjectsChanged(uids []types.UID)
 }
 
@@ -136,7 +135,6 @@ type podState struct {
 	pod     *v1.Pod              // as last set up; nil before
 	paths   map[string]string    // volume name -> host path
 	shares  shares               // of the files that podsync writes
-	failed  map[string]bool      // volumes whose last Setup failed
 	renewal map[string]time.Time // volume name -> when to refresh it because of a token's age
 	next    time.Time            // the earliest of renewal; zero for never
 	gone    bool                 // torn down; take a new state
@@ -234,7 +232,7 @@ func (s *Set) state(uid types.UID) *podState {
 // clear forgets all volumes.
 func (st *podState) clear() {
 	st.pod, st.paths, st.shares = nil, map[string]string{}, newShares()
-	st.failed, st.renewal, st.next = map[string]bool{}, map[string]time.Time{}, time.Time{}
+	st.renewal, st.next = map[string]time.Time{}, time.Time{}
 	st.bound = map[string]bound{}
 }
 

@@ -40,6 +40,8 @@ type State struct {
 	AdmitAgain time.Duration
 	// PutOff: the pod was admitted, and is not to start yet; nil when it may.
 	PutOff *podstate.PutOff
+	// Begun: the pod was admitted in a previous run.
+	Begun bool
 	// Resize is how a change of the pod's cpu and memory stands.
 	Resize Resize
 	// Node is what of the node matters to a pod.

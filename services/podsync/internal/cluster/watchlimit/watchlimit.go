@@ -1,8 +1,8 @@
-// Package pace owns how often a watch is opened. client-go opens one that has ended anew
+// Package watchlimit owns how often a watch is opened. client-go opens one that has ended anew
 // at once, as long as it has brought anything, whatever that was: a proxy that answers
 // each watch with one line would be asked thousands of times a second. It must never
 // hold up a watch that ends now and then.
-package pace
+package watchlimit
 
 import (
 	"context"
@@ -23,9 +23,9 @@ const (
 
 // Of returns open that waits when it is called too often.
 func Of(open cache.WatchFuncWithContext) cache.WatchFuncWithContext {
-	pace := rate.NewLimiter(rate.Every(every), atOnce)
+	limiter := rate.NewLimiter(rate.Every(every), atOnce)
 	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		if err := pace.Wait(ctx); err != nil {
+		if err := limiter.Wait(ctx); err != nil {
 			return nil, err
 		}
 		return open(ctx, o)

@@ -18,10 +18,10 @@ const (
 	sayAgain = time.Minute
 )
 
-// patient is a socket that does not fail for what passes: no descriptor or no
+// retrying is a socket that does not fail for what passes: no descriptor or no
 // memory is left for a connection, or it was over before it was accepted. The
 // servers behind it would end, and with them the sessions that go on.
-type patient struct {
+type retrying struct {
 	net.Listener
 	log  logr.Logger
 	once sync.Once
@@ -29,12 +29,12 @@ type patient struct {
 	said time.Time // one goroutine accepts
 }
 
-func newPatient(sock net.Listener, log logr.Logger) *patient {
-	return &patient{Listener: sock, log: log, done: make(chan struct{})}
+func newRetrying(sock net.Listener, log logr.Logger) *retrying {
+	return &retrying{Listener: sock, log: log, done: make(chan struct{})}
 }
 
 // Accept implements net.Listener.
-func (p *patient) Accept() (net.Conn, error) {
+func (p *retrying) Accept() (net.Conn, error) {
 	wait := time.Duration(0)
 	for {
 		conn, err := p.Listener.Accept()
@@ -66,7 +66,7 @@ func passes(err error) bool {
 }
 
 // Close implements net.Listener.
-func (p *patient) Close() error {
+func (p *retrying) Close() error {
 	p.once.Do(func() { close(p.done) })
 	return p.Listener.Close()
 }

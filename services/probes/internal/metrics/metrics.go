@@ -1,6 +1,6 @@
-// Package metric owns the series of /metrics/probes, in the names that
+// Package metrics owns the series of /metrics/probes, in the names that
 // dashboards know from the kubelet. It must never count what was not tried.
-package metric
+package metrics
 
 import (
 	"fmt"

@@ -44,8 +44,8 @@ func TestAPortOutlivesThatTheProcessHasNoDescriptorsLeft(t *testing.T) {
 			sock := &poor{failures: 20, err: cause, closed: make(chan struct{})}
 			var said atomic.Int32
 			log := funcr.New(func(string, string) { said.Add(1) }, funcr.Options{})
-			patient := newPatient(sock, log)
-			g := &greeter{sock: newDoor(patient, DefaultLimits(), func() {}), log: log, certified: newQueue(sock.Addr()), strangers: newQueue(sock.Addr())}
+			retrying := newRetrying(sock, log)
+			g := &greeter{sock: newDoor(retrying, DefaultLimits(), func() {}), log: log, certified: newQueue(sock.Addr()), unknown: newQueue(sock.Addr())}
 			ended := make(chan error, 1)
 			began := time.Now()
 			go func() { ended <- g.run(t.Context()) }()
@@ -60,7 +60,7 @@ func TestAPortOutlivesThatTheProcessHasNoDescriptorsLeft(t *testing.T) {
 			if n := said.Load(); n != 1 {
 				t.Errorf("%v: %d lines in the log, want 1", cause, n)
 			}
-			_ = patient.Close()
+			_ = retrying.Close()
 			if err := <-ended; err != net.ErrClosed { //nolint:errorlint // the very one
 				t.Errorf("%v: a port that is closed ends with %v", cause, err)
 			}
@@ -72,7 +72,7 @@ func TestASocketThatFailsNowAndThenDoesNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := 0
 		log := funcr.New(func(string, string) { said++ }, funcr.Options{})
-		sock := newPatient(&poor{everyOther: true, err: syscall.EMFILE}, log)
+		sock := newRetrying(&poor{everyOther: true, err: syscall.EMFILE}, log)
 		began := time.Now()
 		for time.Since(began) < 150*time.Second {
 			conn, err := sock.Accept()

@@ -20,9 +20,9 @@ import (
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/services/gateway/internal/document"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
-	commongw "github.com/polylet/polylet/services/gateway/internal/rest/gen/polylet/common/v1"
-	podsyncgw "github.com/polylet/polylet/services/gateway/internal/rest/gen/polylet/podsync/v1"
-	statsgw "github.com/polylet/polylet/services/gateway/internal/rest/gen/polylet/stats/v1"
+	commongw "github.com/polylet/polylet/services/gateway/internal/peer/rest/gen/polylet/common/v1"
+	podsyncgw "github.com/polylet/polylet/services/gateway/internal/peer/rest/gen/polylet/podsync/v1"
+	statsgw "github.com/polylet/polylet/services/gateway/internal/peer/rest/gen/polylet/stats/v1"
 )
 
 const (

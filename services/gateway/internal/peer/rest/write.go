@@ -17,6 +17,7 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/document"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
@@ -167,13 +168,13 @@ func (d *Documents) fail(ctx context.Context, _ *runtime.ServeMux, _ runtime.Mar
 	case method == statsv1.StatsService_GetSummary_FullMethodName && status == http.StatusInternalServerError:
 		err = fmt.Errorf("Internal Error: %w", err) // the kubelet's text
 	}
-	httperror.ErrorStatus(w, service(method), status, err)
+	httperror.ErrorStatus(w, serviceOf(method), status, err)
 }
 
-// service is the process that serves /polylet.<service>.v1.<Service>/<Method>.
-func service(method string) string {
+// serviceOf is the process that serves /polylet.<service>.v1.<Service>/<Method>.
+func serviceOf(method string) string {
 	if parts := strings.Split(method, "."); len(parts) > 2 {
 		return parts[1]
 	}
-	return "gateway"
+	return service.Gateway
 }

@@ -1,6 +1,7 @@
-package nodepage
+package peer
 
 import (
+	"strconv"
 	"strings"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
@@ -15,11 +16,11 @@ import (
 func handlerOf(t *podsyncv1.ProbeTarget) string {
 	switch h := t.GetHandler().(type) {
 	case *podsyncv1.ProbeTarget_HttpGet:
-		return "GET " + h.HttpGet.GetScheme() + " :" + itoa(h.HttpGet.GetPort()) + withoutQuery(h.HttpGet.GetPath())
+		return "GET " + h.HttpGet.GetScheme() + " :" + port(h.HttpGet.GetPort()) + withoutQuery(h.HttpGet.GetPath())
 	case *podsyncv1.ProbeTarget_TcpSocket:
-		return "TCP :" + itoa(h.TcpSocket.GetPort())
+		return "TCP :" + port(h.TcpSocket.GetPort())
 	case *podsyncv1.ProbeTarget_Grpc:
-		return "gRPC :" + itoa(h.Grpc.GetPort())
+		return "gRPC :" + port(h.Grpc.GetPort())
 	case *podsyncv1.ProbeTarget_Exec:
 		if c := h.Exec.GetCommand(); len(c) > 0 {
 			return "exec " + c[0]
@@ -28,6 +29,8 @@ func handlerOf(t *podsyncv1.ProbeTarget) string {
 	}
 	return ""
 }
+
+func port(n int32) string { return strconv.Itoa(int(n)) }
 
 func withoutQuery(path string) string {
 	path, _, _ = strings.Cut(path, "?")

@@ -43,20 +43,20 @@ func late(t *testing.T, away time.Duration) *grpc.ClientConn {
 	return conn
 }
 
-func TestAPatientCallWaitsForAServerThatIsStartedAgain(t *testing.T) {
+func TestACallWaitsForAServerThatIsStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := late(t, 2*time.Second)
 		if _, err := healthgrpc.NewHealthClient(conn).Check(t.Context(), &healthgrpc.HealthCheckRequest{}); !errors.Is(err, rpcerr.ErrUnavailable) {
-			t.Fatalf("a call without patience gives %v", err)
+			t.Fatalf("a call that does not wait gives %v", err)
 		}
-		if _, err := healthgrpc.NewHealthClient(Patient(conn, 3*time.Second)).Check(t.Context(), &healthgrpc.HealthCheckRequest{}); err != nil {
-			t.Errorf("a patient call gives %v", err)
+		if _, err := healthgrpc.NewHealthClient(WaitForReady(conn, 3*time.Second)).Check(t.Context(), &healthgrpc.HealthCheckRequest{}); err != nil {
+			t.Errorf("a call that waits gives %v", err)
 		}
 	})
 }
 
 // The connection's own pause is up to a second; a server that came back within it is found at once.
-func TestAPatientCallDoesNotWaitForTheConnectionsPause(t *testing.T) {
+func TestACallThatWaitsDoesNotWaitForTheConnectionsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := late(t, time.Minute)
 		check := func() error {
@@ -69,22 +69,22 @@ func TestAPatientCallDoesNotWaitForTheConnectionsPause(t *testing.T) {
 		time.Sleep(time.Minute) // the bubble's clock: it is back now
 		begin := time.Now()
 		if err := check(); !errors.Is(err, rpcerr.ErrUnavailable) {
-			t.Fatalf("the connection has no pause: a call without patience gives %v", err)
+			t.Fatalf("the connection has no pause: a call that does not wait gives %v", err)
 		}
-		stream, err := healthgrpc.NewHealthClient(Patient(conn, 3*time.Second)).Watch(t.Context(), &healthgrpc.HealthCheckRequest{})
+		stream, err := healthgrpc.NewHealthClient(WaitForReady(conn, 3*time.Second)).Watch(t.Context(), &healthgrpc.HealthCheckRequest{})
 		if err != nil || time.Since(begin) != 0 {
-			t.Errorf("a patient call gives %v, %v, after %v", stream, err, time.Since(begin))
+			t.Errorf("a call that waits gives %v, %v, after %v", stream, err, time.Since(begin))
 		}
 	})
 }
 
-func TestPatienceEnds(t *testing.T) {
+func TestTheWaitForAServerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := Patient(late(t, time.Hour), 3*time.Second)
+		conn := WaitForReady(late(t, time.Hour), 3*time.Second)
 		begin := time.Now()
 		_, err := healthgrpc.NewHealthClient(conn).Check(t.Context(), &healthgrpc.HealthCheckRequest{})
 		if took := time.Since(begin); !errors.Is(err, rpcerr.ErrUnavailable) || took != 3*time.Second {
-			t.Errorf("a patient call gives %v after %v", err, took)
+			t.Errorf("a call that waits gives %v after %v", err, took)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -96,7 +96,7 @@ func TestPatienceEnds(t *testing.T) {
 	})
 }
 
-func TestPatienceIsNotForAConnectionThatRestsOrHasEnded(t *testing.T) {
+func TestAConnectionThatRestsOrHasEndedIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := late(t, 0)
 		for name, wantErr := range map[string]bool{"rests": false, "has ended": true} {
@@ -105,7 +105,7 @@ func TestPatienceIsNotForAConnectionThatRestsOrHasEnded(t *testing.T) {
 				conn.Close()
 			}
 			begin := time.Now()
-			_, err := healthgrpc.NewHealthClient(Patient(conn, time.Hour)).Check(t.Context(), &healthgrpc.HealthCheckRequest{})
+			_, err := healthgrpc.NewHealthClient(WaitForReady(conn, time.Hour)).Check(t.Context(), &healthgrpc.HealthCheckRequest{})
 			if (err != nil) != wantErr || time.Since(begin) != 0 {
 				t.Errorf("one that %s: %v after %v", name, err, time.Since(begin))
 			}

@@ -35,7 +35,7 @@ func half(t *testing.T, address, text string) net.Conn {
 	return conn
 }
 
-func TestStrangersOfTheReadOnlyPortHoldUpNobodyOfTheSecurePort(t *testing.T) {
+func TestUnknownClientsOfTheReadOnlyPortHoldUpNobodyOfTheSecurePort(t *testing.T) {
 	h := newHouse(t)
 	s := h.start(t, nil)
 	var conns []net.Conn
@@ -94,7 +94,7 @@ func from(t *testing.T, address string) *http.Client {
 	return client
 }
 
-func TestStrangersTokensDoNotHoldUpWhoHasACertificate(t *testing.T) {
+func TestUnknownClientsTokensDoNotHoldUpWhoHasACertificate(t *testing.T) {
 	h := newHouse(t)
 	h.hang = make(chan struct{})
 	ca, clientCert := clientCA(t, "cert-admin")
@@ -205,7 +205,7 @@ func knock(t *testing.T, address, text string, certs ...tls.Certificate) *tls.Co
 func TestOnlyWhoHasACertificateMaySendALongCommand(t *testing.T) {
 	h := newHouse(t)
 	ca, clientCert := clientCA(t, "cert-admin")
-	_, strangers := clientCA(t, "cert-admin")
+	_, unknown := clientCA(t, "cert-admin")
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(file, ca, 0o600); err != nil {
 		t.Fatal(err)
@@ -216,11 +216,11 @@ func TestOnlyWhoHasACertificateMaySendALongCommand(t *testing.T) {
 		certs  []tls.Certificate
 		status string
 	}{
-		"a good certificate":        {900 << 10, []tls.Certificate{clientCert}, "200"},
-		"a stranger's certificate":  {900 << 10, []tls.Certificate{strangers}, "431"},
-		"a token":                   {900 << 10, nil, "431"},
-		"a token, a usual command":  {32 << 10, nil, "200"},
-		"a certificate, and longer": {2 << 20, []tls.Certificate{clientCert}, "431"},
+		"a good certificate":              {900 << 10, []tls.Certificate{clientCert}, "200"},
+		"an unknown client's certificate": {900 << 10, []tls.Certificate{unknown}, "431"},
+		"a token":                         {900 << 10, nil, "431"},
+		"a token, a usual command":        {32 << 10, nil, "200"},
+		"a certificate, and longer":       {2 << 20, []tls.Certificate{clientCert}, "431"},
 	} {
 		text := fmt.Sprintf("GET /metrics?x=%s HTTP/1.1\r\nHost: x\r\n", strings.Repeat("x", c.length))
 		if c.certs == nil {
@@ -245,9 +245,9 @@ func TestAFloodOfLargeHeadersCostsLittle(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	// 256 strangers with headers of 1 MiB that do not end.
+	// 256 unknown clients with headers of 1 MiB that do not end.
 	text := "GET / HTTP/1.1\r\nHost: x\r\nX-Large: " + strings.Repeat("x", 1<<20)
-	conns := make([]*tls.Conn, listen.DefaultLimits().Strangers)
+	conns := make([]*tls.Conn, listen.DefaultLimits().Unknown)
 	for i := range conns {
 		conns[i] = knock(t, address, text)
 	}
@@ -261,7 +261,7 @@ func TestAFloodOfLargeHeadersCostsLittle(t *testing.T) {
 	runtime.KeepAlive(conns)
 }
 
-func TestAStrangersConnectionHasFewRequestsAtOnce(t *testing.T) {
+func TestAnUnknownClientsConnectionHasFewRequestsAtOnce(t *testing.T) {
 	h := newHouse(t)
 	s := h.start(t, nil)
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
@@ -396,9 +396,9 @@ func TestHeadersWithoutEndOfWhoHasACertificateTakeLittle(t *testing.T) {
 	}
 }
 
-// TestAStrangersCertificatesAreFew: crypto/tls takes 256 KiB of them, and holds ten times
+// TestAnUnknownClientsCertificatesAreFew: crypto/tls takes 256 KiB of them, and holds ten times
 // as much while the connection lasts; 256 connections were more than this process may have.
-func TestAStrangersCertificatesAreFew(t *testing.T) {
+func TestAnUnknownClientsCertificatesAreFew(t *testing.T) {
 	h := newHouse(t)
 	ca, clientCert := clientCA(t, "cert-admin")
 	file := filepath.Join(t.TempDir(), "ca.crt")
