@@ -58,9 +58,7 @@ func (p *Pods) SetPressure(parent context.Context, conditions []string, ttl time
 
 // Summary asks for the node's figures.
 func (s *Stats) Summary(parent context.Context, detail evict.Detail) (*statsapi.Summary, error) {
-	out, _, err := s.summary(parent, &statsv1.GetSummaryRequest{
-		OnlyCpuAndMemory: detail == evict.Brief, RenewLayers: detail == evict.Weighed, CountThreads: detail == evict.Full,
-	})
+	out, _, err := s.summary(parent, &statsv1.GetSummaryRequest{OnlyCpuAndMemory: detail == evict.Brief, RenewLayers: detail == evict.Weighed, CountThreads: detail == evict.Full})
 	return out, err
 }
 

@@ -53,11 +53,11 @@ func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (
 		return nil, fmt.Errorf("write the summary as JSON: %w", err)
 	}
 	out := &statsv1.GetSummaryResponse{SummaryJson: data, Nameless: s.Names.View().Version == 0}
-	if facts.Disk != nil {
-		out.UnweighedPodUids, out.UnmeasuredPodUids = facts.Disk.Unweighed, facts.Disk.Unmeasured
-	}
 	if r.GetCountThreads() {
 		out.Threads = s.Collector.Threads(facts.Rows)
+	}
+	if facts.Disk != nil {
+		out.UnweighedPodUids, out.UnmeasuredPodUids = facts.Disk.Unweighed, facts.Disk.Unmeasured
 	}
 	return out, nil
 }
