@@ -51,11 +51,16 @@ func nextRandom(b *synctestBubble) uint64 {
 		{"seed[i%len(seed)] ^= c\n", "_ = c; seed[i%len(seed)] ^= byte(i + 1)\n"},
 		{"func rand() uint64 {\n", "func rand() uint64 { if true { return nextRandom(getg().bubble) }\n"},
 	},
-	// The seed comes when the process has begun.
+	// The seed comes when the process has begun, as a copy of one (nursery_test.go). Of
+	// that one's threads it has but this.
 	"runtime/runtime.go": {{
 		"func syscall_runtimeSetenv(key, value string) {\n",
 		`func syscall_runtimeSetenv(key, value string) {
 	if key == "` + exactSeed + `" {
+		if sched.lock.key != 0 {
+			throw("copied while a thread was on its way to sleep")
+		}
+		sched.midle.obj, sched.nmidle = 0, 0
 		seedOfBubbles = 0
 		for _, digit := range value {
 			seedOfBubbles = 10*seedOfBubbles + uint64(digit-'0')
@@ -100,9 +105,6 @@ func eldestFirst(children map[canceler]uint64) []canceler {
 	// Not for exactness, but for speed. A stack need not grow in most goroutines, which
 	// the collector would find out.
 	"runtime/stack.go": {{"var startingStackSize uint32 = fixedStack", "var startingStackSize uint32 = 16 << 10"}},
-	// Nothing is freed, so that most of a seed's memory is new to the
-	// kernel, which is quicker in large pieces.
-	"runtime/mem_linux.go": {{"\tif debug.disablethp != 0 {\n", "\tsysHugePageOS(v, n)\n\tif debug.disablethp != 0 {\n"}},
 }
 
 // overlay writes the changed files to a directory, and returns what tells
