@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"unsafe"
 )
 
@@ -158,4 +159,14 @@ func (m *mother) end() {
 	_, _ = io.Copy(io.Discard, m.out)
 	_ = m.src.Close()
 	_ = m.cmd.Wait()
+}
+
+func TestHowAChildEndedIsTold(t *testing.T) {
+	for text, want := range map[string]string{
+		"00000\n": "", "00256\n": "exited with 1", "00009\n": "killed", "nonsense\n": "invalid syntax",
+	} {
+		if err := childError(text); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
 }
