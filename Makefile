@@ -16,9 +16,9 @@ TAGS    := grpcnotrace
 # Every module of the workspace, and those with something to lint.
 MODULES := api internal services/podsync services/probes services/stats services/nodestatus services/gateway cmd/polylet test
 LINTED  := $(filter-out api,$(MODULES))
-# Where the gateway's REST mapping is generated.
 METRICS := ./internal/clientmetrics ./internal/daemon $(patsubst %,./services/%,podsync probes stats nodestatus gateway)
-REST    := services/gateway/internal/rest
+# Where the gateway's REST mapping is generated.
+REST    := services/gateway/internal/peer/rest
 SEEDS   ?= 500
 EXACT   ?= 10000
 # How many of them make test simulates.

@@ -193,8 +193,8 @@ func TestABellThatIsWrittenOutIsFound(t *testing.T) {
 	}
 }
 
-// logKeys are the keys of a file's log lines.
-func logKeys(file *ast.File) (keys []string) {
+// logPairs calls each with the keys of a file's log lines, and what stands under them.
+func logPairs(file *ast.File, each func(key string, value ast.Expr)) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok {
@@ -205,13 +205,68 @@ func logKeys(file *ast.File) (keys []string) {
 		for ; logs && at < len(call.Args); at += 2 {
 			if lit, is := call.Args[at].(*ast.BasicLit); is && lit.Kind == token.STRING {
 				if key, err := strconv.Unquote(lit.Value); err == nil {
-					keys = append(keys, key)
+					var value ast.Expr
+					if at+1 < len(call.Args) {
+						value = call.Args[at+1]
+					}
+					each(key, value)
 				}
 			}
 		}
 		return true
 	})
+}
+
+// logKeys are the keys of a file's log lines.
+func logKeys(file *ast.File) (keys []string) {
+	logPairs(file, func(key string, _ ast.Expr) { keys = append(keys, key) })
 	return keys
+}
+
+// podsAsText are the log lines of a file in which a pod is something else than what
+// klog.KObj or KRef makes of it, or a variable.
+func podsAsText(fset *token.FileSet, file *ast.File) (wrong []string) {
+	logPairs(file, func(key string, value ast.Expr) {
+		if key != "pod" {
+			return
+		}
+		switch v := value.(type) {
+		case *ast.CallExpr:
+			if called := calledName(v); called == "KObj" || called == "KRef" {
+				return
+			}
+		case *ast.Ident:
+			return
+		}
+		wrong = append(wrong, fmt.Sprintf("%s: under the key pod stands what klog.KObj or klog.KRef gives", fset.Position(value.Pos())))
+	})
+	return wrong
+}
+
+func TestAPodInALogLineIsWhatKlogMakesOfIt(t *testing.T) {
+	fset := token.NewFileSet()
+	all := sources(t, fset)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		for _, wrong := range podsAsText(fset, all[name]) {
+			t.Error(wrong)
+		}
+	}
+}
+
+func TestAPodThatIsLoggedAsTextIsFound(t *testing.T) {
+	for text, want := range map[string]int{
+		`log.Info("a", "pod", klog.KObj(pod))`:                        0,
+		`log.Error(err, "a", "container", c, "pod", klog.KRef(n, m))`: 0,
+		`log.Info("a", "pod", ref)`:                                   0,
+		`log.Info("a", "pod", pod.Namespace+"/"+pod.Name)`:            1,
+		`log.WithValues("pod", peer.Pod)`:                             1,
+		`log.Info("a", "pods", len(pods))`:                            0,
+	} {
+		fset, file := parse(t, "package p\n\nfunc f() { "+text+" }\n")
+		if got := podsAsText(fset, file); len(got) != want {
+			t.Errorf("%s: %q, want %d", text, got, want)
+		}
+	}
 }
 
 // inSoMany packages a log key stands in CONTRIBUTING.md.

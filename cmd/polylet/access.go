@@ -12,22 +12,23 @@ import (
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // accessTo says who may call which RPC of a service, beside root and what
 // every process answers (internal/daemon). A method that is missing here keeps
 // the service from starting; testdata/access.txt lists the whole.
-func accessTo(service string) map[string]daemon.Access {
+func accessTo(name string) map[string]daemon.Access {
 	// What only the apiserver's admission protects goes through the gateway, or
 	// is root's.
-	gateway := daemon.Access{Services: []string{"gateway"}}
-	readers := daemon.Access{Services: []string{"gateway"}, People: true}
-	probes := daemon.Access{Services: []string{"probes"}}
-	stats := daemon.Access{Services: []string{"stats"}}
-	nodestatus := daemon.Access{Services: []string{"nodestatus"}}
+	gateway := daemon.Access{Services: []string{service.Gateway}}
+	readers := daemon.Access{Services: []string{service.Gateway}, People: true}
+	probes := daemon.Access{Services: []string{service.Probes}}
+	stats := daemon.Access{Services: []string{service.Stats}}
+	nodestatus := daemon.Access{Services: []string{service.Nodestatus}}
 	return map[string]map[string]daemon.Access{
-		"podsync": {
-			podsyncv1.PodSyncService_ListDesiredPods_FullMethodName:     {Services: []string{"gateway", "nodestatus"}, People: true},
+		service.Podsync: {
+			podsyncv1.PodSyncService_ListDesiredPods_FullMethodName:     {Services: []string{service.Gateway, service.Nodestatus}, People: true},
 			podsyncv1.PodSyncService_ListRuntimePods_FullMethodName:     readers,
 			podsyncv1.PodSyncService_WatchContainers_FullMethodName:     {Services: stats.Services, People: true},
 			podsyncv1.PodSyncService_ListFilesystemUsage_FullMethodName: {Services: stats.Services, People: true},
@@ -41,8 +42,8 @@ func accessTo(service string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_ListWaits_FullMethodName:           readers,
 			podsyncv1.PodSyncService_ListRecentEvents_FullMethodName:    readers,
 			podsv1alpha1.Pods_GetPod_FullMethodName:                     readers,
-			podsv1alpha1.Pods_ListPods_FullMethodName:                   {Services: []string{"gateway", "nodestatus"}, People: true},
-			podsv1alpha1.Pods_WatchPods_FullMethodName:                  {Services: []string{"gateway", "nodestatus"}, People: true},
+			podsv1alpha1.Pods_ListPods_FullMethodName:                   {Services: []string{service.Gateway, service.Nodestatus}, People: true},
+			podsv1alpha1.Pods_WatchPods_FullMethodName:                  {Services: []string{service.Gateway, service.Nodestatus}, People: true},
 
 			podsyncv1.PodSyncService_SyncProbes_FullMethodName: probes,
 			podsyncv1.PodSyncService_ExecProbe_FullMethodName:  probes,
@@ -59,18 +60,18 @@ func accessTo(service string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_OpenPortForward_FullMethodName:     gateway,
 			podsyncv1.PodSyncService_CheckpointContainer_FullMethodName: gateway,
 		},
-		"probes": {
+		service.Probes: {
 			probesv1.ProbesService_ListProbes_FullMethodName: readers,
 		},
-		"stats": {
-			statsv1.StatsService_GetSummary_FullMethodName:        {Services: []string{"gateway", "nodestatus"}, People: true},
-			statsv1.StatsService_GetMachine_FullMethodName:        {Services: []string{"gateway", "nodestatus"}, People: true},
+		service.Stats: {
+			statsv1.StatsService_GetSummary_FullMethodName:        {Services: []string{service.Gateway, service.Nodestatus}, People: true},
+			statsv1.StatsService_GetMachine_FullMethodName:        {Services: []string{service.Gateway, service.Nodestatus}, People: true},
 			statsv1.StatsService_GetMetricsText_FullMethodName:    readers,
 			statsv1.StatsService_WatchSignals_FullMethodName:      {Services: nodestatus.Services, People: true},
 			statsv1.StatsService_WatchOOMKills_FullMethodName:     {Services: nodestatus.Services, People: true},
 			statsv1.StatsService_ListUnlinkedFiles_FullMethodName: {Services: nodestatus.Services, People: true},
 		},
-		"nodestatus": {
+		service.Nodestatus: {
 			nodestatusv1.NodeStatusService_GetNode_FullMethodName:               readers,
 			nodestatusv1.NodeStatusService_GetLease_FullMethodName:              readers,
 			nodestatusv1.NodeStatusService_ListRecentEvents_FullMethodName:      readers,
@@ -84,17 +85,17 @@ func accessTo(service string) map[string]daemon.Access {
 			nodestatusv1.NodeStatusService_WatchAssignedConfiguration_FullMethodName: {},
 			nodestatusv1.NodeStatusService_AskApiserver_FullMethodName:               {},
 		},
-		"gateway": {
+		service.Gateway: {
 			gatewayv1.GatewayService_ListListeners_FullMethodName: readers,
 		},
-	}[service]
+	}[name]
 }
 
 // serviceUsers are the numbers of the users that the services run as.
 func serviceUsers(loaded *kubeletconfig.Loaded) rpc.Users {
 	names := map[string]string{}
-	for _, service := range services() {
-		names[service] = loaded.ServiceUser(service)
+	for _, name := range service.All() {
+		names[name] = loaded.ServiceUser(name)
 	}
 	users, missing := rpc.LookupUsers(names)
 	for _, name := range missing {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/polylet/polylet/internal/daemon"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/services/gateway"
 	"github.com/polylet/polylet/services/nodestatus"
@@ -66,17 +67,17 @@ func registered(t *testing.T, d *daemon.Daemon, service string) {
 // new, or open to more, shows in the list.
 func TestEveryMethodSaysWhoMayCallIt(t *testing.T) {
 	var out bytes.Buffer
-	for _, service := range services() {
-		d, err := daemon.New(daemon.Options{Service: service, SocketDir: t.TempDir(), Access: accessTo(service)})
+	for _, name := range service.All() {
+		d, err := daemon.New(daemon.Options{Service: name, SocketDir: t.TempDir(), Access: accessTo(name)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		registered(t, d, service)
+		registered(t, d, name)
 		methods, err := d.Methods()
 		if err != nil {
-			t.Errorf("%s: %v", service, err)
+			t.Errorf("%s: %v", name, err)
 		}
-		fmt.Fprintf(&out, "%s\n", service)
+		fmt.Fprintf(&out, "%s\n", name)
 		for _, method := range slices.Sorted(maps.Keys(methods)) {
 			fmt.Fprintf(&out, "  %s: %s\n", method, methods[method])
 		}

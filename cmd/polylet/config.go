@@ -15,19 +15,20 @@ import (
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 )
 
 func newConfigCommand() *cobra.Command {
-	var service string
+	var of string
 	var all bool
 	cmd := inspectCommand("config", "Show the configuration that the services run with", cobra.NoArgs,
 		func(cmd *cobra.Command, dir string, _ []string) error {
-			config, others, err := askConfig(cmd.Context(), dir, service)
+			config, others, err := askConfig(cmd.Context(), dir, of)
 			if err != nil {
 				return err
 			}
 			for _, name := range others {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s runs with another configuration than %s: polylet config --service=%s shows it\n", name, service, name)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s runs with another configuration than %s: polylet config --service=%s shows it\n", name, of, name)
 			}
 			if done, err := structured(cmd, func() ([]byte, error) { return config.GetKubeletConfigurationJson(), nil }); done {
 				return err
@@ -38,9 +39,9 @@ func newConfigCommand() *cobra.Command {
 		"\nBelow it stand the settings that do not do what they say, and why." +
 		"\nA service without root reads a copy of the files; podsync's answer names the originals."
 	cmd.Example = "  polylet config\n  polylet config -o yaml\n  polylet config --service=gateway --all"
-	cmd.Flags().StringVar(&service, "service", "podsync", "Whose configuration.")
+	cmd.Flags().StringVar(&of, "service", service.Podsync, "Whose configuration.")
 	cmd.Flags().BoolVar(&all, "all", false, "Fields with their default too.")
-	_ = cmd.RegisterFlagCompletionFunc("service", cobra.FixedCompletions(services(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("service", cobra.FixedCompletions(service.All(), cobra.ShellCompDirectiveNoFileComp))
 	outputFlag(cmd)
 	cmd.AddCommand(newConfigValidateCommand(), newConfigDiffCommand(), newConfigExplainCommand(), newConfigRollbackCommand(), newConfigRetryCommand())
 	return cmd
@@ -48,22 +49,22 @@ func newConfigCommand() *cobra.Command {
 
 // askConfig gets a service's configuration, and the names of the services whose
 // own differs. Services that are away are not asked about.
-func askConfig(ctx context.Context, dir, service string) (config *commonv1.GetConfigResponse, others []string, err error) {
-	if !slices.Contains(services(), service) {
-		return nil, nil, fmt.Errorf("there is no service %s: use one of %v", service, services())
+func askConfig(ctx context.Context, dir, of string) (config *commonv1.GetConfigResponse, others []string, err error) {
+	if !slices.Contains(service.All(), of) {
+		return nil, nil, fmt.Errorf("there is no service %s: use one of %v", of, service.All())
 	}
-	answers := make([]*commonv1.GetConfigResponse, len(services()))
-	errs := make([]error, len(services()))
+	answers := make([]*commonv1.GetConfigResponse, len(service.All()))
+	errs := make([]error, len(service.All()))
 	var wg sync.WaitGroup
-	for i, name := range services() {
+	for i, name := range service.All() {
 		wg.Go(func() { answers[i], errs[i] = configOf(ctx, dir, name) })
 	}
 	wg.Wait()
-	at := slices.Index(services(), service)
+	at := slices.Index(service.All(), of)
 	if errs[at] != nil {
 		return nil, nil, errs[at]
 	}
-	for i, name := range services() {
+	for i, name := range service.All() {
 		if errs[i] == nil && !sameDocument(withoutFiles(answers[i].GetKubeletConfigurationJson()), withoutFiles(answers[at].GetKubeletConfigurationJson())) {
 			others = append(others, name)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // Exit codes of polylet config diff.
@@ -94,7 +95,7 @@ func validateFile(out io.Writer, file string, flags []string) error {
 func newConfigDiffCommand() *cobra.Command {
 	cmd := inspectCommand("diff FILE [DROPINS]", "Show what would change on a running node if its file were FILE", cobra.RangeArgs(1, 2),
 		func(cmd *cobra.Command, dir string, args []string) error {
-			config, _, err := askConfig(cmd.Context(), dir, "podsync")
+			config, _, err := askConfig(cmd.Context(), dir, service.Podsync)
 			if err != nil {
 				return err
 			}
@@ -177,7 +178,7 @@ func newConfigExplainCommand() *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			fmt.Fprintf(out, "field    %s\ndefault  %s\n", path, plain.Fields()[path])
-			if config, _, err := askConfig(cmd.Context(), dir, "podsync"); err == nil {
+			if config, _, err := askConfig(cmd.Context(), dir, service.Podsync); err == nil {
 				runs, err := kubeletconfig.ShownFields(config.GetKubeletConfigurationJson())
 				if err != nil {
 					return fmt.Errorf("read the configuration that runs: %w", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // TestTheOwnersOfAFieldAreThoseThatReadIt follows the calls from the function that each
@@ -27,10 +28,10 @@ func TestTheOwnersOfAFieldAreThoseThatReadIt(t *testing.T) {
 	names := fieldNames()
 	fields := configslice.Effects()
 	reads := map[string]map[string]bool{}
-	for _, service := range configslice.Services() {
-		reads[service] = graph.reachable("run"+strings.ToUpper(service[:1])+service[1:], "serviceCommand")
-		if len(reads[service]) < 5 {
-			t.Fatalf("%s reads %v: the test finds nothing", service, reads[service])
+	for _, name := range service.ServersFirst() {
+		reads[name] = graph.reachable("run"+strings.ToUpper(name[:1])+name[1:], "serviceCommand")
+		if len(reads[name]) < 5 {
+			t.Fatalf("%s reads %v: the test finds nothing", name, reads[name])
 		}
 	}
 	for path, effect := range fields {
@@ -38,10 +39,10 @@ func TestTheOwnersOfAFieldAreThoseThatReadIt(t *testing.T) {
 			continue // read by what makes defaults, or as fields of its own
 		}
 		owners, _ := configslice.Owners(path)
-		for _, service := range configslice.Services() {
-			reading := reads[service][names[path]] || strings.HasPrefix(path, kubeletconfig.GatePrefix) && reads[service][path]
-			if owns := slices.Contains(owners, service); owns != reading {
-				t.Errorf("%s: %s reads it is %v, and owns it is %v: correct internal/kubeletconfig/effectfields.go", path, service, reading, owns)
+		for _, name := range service.ServersFirst() {
+			reading := reads[name][names[path]] || strings.HasPrefix(path, kubeletconfig.GatePrefix) && reads[name][path]
+			if owns := slices.Contains(owners, name); owns != reading {
+				t.Errorf("%s: %s reads it is %v, and owns it is %v: correct internal/kubeletconfig/effectfields.go", path, name, reading, owns)
 			}
 		}
 	}

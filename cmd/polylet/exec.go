@@ -21,6 +21,7 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // execFlags are the flags of `polylet exec`, as kubectl's.
@@ -66,7 +67,7 @@ func (p *podsyncPeer) exec(cmd *cobra.Command, pod *v1.Pod, container string, co
 		Streams: &podsyncv1.StreamOptions{Stdin: flags.stdin, Stdout: true, Stderr: !flags.tty, Tty: flags.tty},
 	})
 	if err != nil {
-		return explainCall("podsync", err)
+		return explainCall(service.Podsync, err)
 	}
 	err = p.stream(cmd, held.url, flags)
 	held.over(err)

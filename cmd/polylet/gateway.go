@@ -16,6 +16,7 @@ import (
 	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway"
 )
 
@@ -23,7 +24,7 @@ import (
 // takes the kubelet's flags, of which it needs those about serving, and needs
 // to read only the certificates that they name: nodestatus has the kubeconfig.
 func newGatewayCommand() *cobra.Command {
-	return serviceCommand("gateway", "Serve the node's HTTP API", runGateway)
+	return serviceCommand(service.Gateway, "Serve the node's HTTP API", runGateway)
 }
 
 func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
@@ -31,12 +32,12 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
-		Service:     "gateway",
+		Service:     service.Gateway,
 		NodeName:    loaded.NodeName,
 		SocketDir:   loaded.Flags.SocketDir,
 		SocketGroup: loaded.Flags.SocketGroup,
 		Tracing:     traced(loaded),
-		Access:      accessTo("gateway"),
+		Access:      accessTo(service.Gateway),
 		Users:       serviceUsers(loaded),
 		// systemd hides other users' processes from it (ProtectProc).
 		HiddenCallers: true,
@@ -48,7 +49,7 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	peers := map[string]grpc.ClientConnInterface{}
-	for _, name := range []string{"podsync", "probes", "stats", "nodestatus", "gateway"} {
+	for _, name := range service.All() {
 		conn, err := d.Dial(name)
 		if err != nil {
 			return err
@@ -63,16 +64,16 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	for _, gate := range loaded.Gates() {
 		cfg.FeatureGates = append(cfg.FeatureGates, gateway.Gate(gate))
 	}
-	service, err := gateway.New(cfg, gateway.Deps{
+	g, err := gateway.New(cfg, gateway.Deps{
 		Metrics: d.Metrics(), Health: d.Health(), Log: d.Log(),
-		Podsync: peers["podsync"], Probes: peers["probes"], Stats: peers["stats"], Nodestatus: peers["nodestatus"],
-		Self: peers["gateway"], Trace: d.Tracing().Handler,
+		Podsync: peers[service.Podsync], Probes: peers[service.Probes], Stats: peers[service.Stats], Nodestatus: peers[service.Nodestatus],
+		Self: peers[service.Gateway], Trace: d.Tracing().Handler,
 	})
 	if err != nil {
 		return err
 	}
-	service.Register(d.Server())
-	return d.Run(ctx, service.Run)
+	g.Register(d.Server())
+	return d.Run(ctx, g.Run)
 }
 
 func gatewayConfig(loaded *kubeletconfig.Loaded) (gateway.Config, error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
 )
@@ -30,7 +31,7 @@ const followFlag = "--follow"
 // `polylet run` does itself: it copies what services without root may read.
 func newHandoutCommand() *cobra.Command {
 	follow := false
-	cmd := serviceCommandOf("handout", "Copy configuration and keys for the services without root; with "+followFlag+
+	cmd := serviceCommandOf(handoutName, "Copy configuration and keys for the services without root; with "+followFlag+
 		", again whenever an original changes (systemd does this)", loadOrLast, func(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		// The copies say all that is in effect as if it had been asked for.
 		if err := loaded.RefuseOpen(); err != nil {
@@ -59,7 +60,7 @@ func newHandoutCommand() *cobra.Command {
 // follows, again whenever an original changes, until ctx is done. What changes
 // while it copies is copied next; what is the same is not written again.
 func handOut(ctx context.Context, loaded *kubeletconfig.Loaded, follow bool) error {
-	log := klog.FromContext(ctx).WithName("handout")
+	log := klog.FromContext(ctx).WithName(handoutName)
 	for {
 		node, err := handOutOnce(ctx, loaded, log)
 		if err != nil || !follow {
@@ -92,16 +93,16 @@ func handOutOnce(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.Log
 	if err != nil {
 		return nil, err
 	}
-	for _, service := range ownFlags() {
-		if err := os.RemoveAll(filepath.Join(node.copyDir(service), argsFile)); err != nil {
+	for _, name := range ownFlags() {
+		if err := os.RemoveAll(filepath.Join(node.copyDir(name), argsFile)); err != nil {
 			return nil, err // it would name what nobody keeps any more
 		}
 	}
 	if err := node.prepareFor(gid); err != nil {
 		return nil, err
 	}
-	for _, service := range []string{"probes", "gateway"} {
-		if err := node.handOutTo(ctx, service, gid); err != nil {
+	for _, name := range []string{service.Probes, service.Gateway} {
+		if err := node.handOutTo(ctx, name, gid); err != nil {
 			return nil, err
 		}
 	}
@@ -123,9 +124,9 @@ func newHandout(loaded *kubeletconfig.Loaded, log klog.Logger) (node *nodeRun, g
 // prepareFor makes what nodestatus writes to; without a user of its own it is root.
 func (n *nodeRun) prepareFor(gid int) error {
 	var nodestatus supervise.Identity
-	if n.loaded.ServiceUser("nodestatus") != "" {
+	if n.loaded.ServiceUser(service.Nodestatus) != "" {
 		var err error
-		if nodestatus, err = identityOf(n.loaded, "nodestatus", gid); err != nil {
+		if nodestatus, err = identityOf(n.loaded, service.Nodestatus, gid); err != nil {
 			return err
 		}
 	}
@@ -135,20 +136,20 @@ func (n *nodeRun) prepareFor(gid int) error {
 	return nil
 }
 
-func (n *nodeRun) handOutTo(ctx context.Context, service string, gid int) error {
-	if n.loaded.ServiceUser(service) == "" {
-		return noUser(service)
+func (n *nodeRun) handOutTo(ctx context.Context, name string, gid int) error {
+	if n.loaded.ServiceUser(name) == "" {
+		return noUser(name)
 	}
 	// Those without a user here get nothing from here, and read none of this.
 	identities, err := identitiesOf(n.loaded, gid, func(name string) bool { return n.loaded.ServiceUser(name) != "" })
-	identity := identities[service]
+	identity := identities[name]
 	if err != nil || !identity.Drop {
 		return err
 	}
-	if service == "gateway" {
-		n.credentials = newCredentials(n.log, n.loaded, n.copyDir(service), identity)
+	if name == service.Gateway {
+		n.credentials = newCredentials(n.log, n.loaded, n.copyDir(name), identity)
 	}
-	return n.writeArgs(ctx, service, identity)
+	return n.writeArgs(ctx, name, identity)
 }
 
 // writeArgs writes the flags with which a service without root is started.

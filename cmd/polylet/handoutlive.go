@@ -21,6 +21,7 @@ import (
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 )
 
@@ -33,13 +34,13 @@ var errOnlyFollowed = errors.New("the configuration cannot be used: polylet conf
 
 // ownFlags are the services whose units have the node's flags; the others have all of
 // theirs from here.
-func ownFlags() []string { return []string{"podsync", "stats", "nodestatus"} }
+func ownFlags() []string { return []string{service.Podsync, service.Stats, service.Nodestatus} }
 
 // handOutLive owns the configuration of services that a manager keeps running: it hands
 // each its own, and one that uses what has changed ends by itself and is started again
 // with it.
 func handOutLive(ctx context.Context, loaded *kubeletconfig.Loaded) error {
-	log := klog.FromContext(ctx).WithName("handout")
+	log := klog.FromContext(ctx).WithName(handoutName)
 	_, release, err := ownKept(ctx, keptDir(loaded.Flags.RootDir), "", log) // its services say whether they run
 	if err != nil {
 		return err
@@ -49,7 +50,7 @@ func handOutLive(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return err
 	}
-	node.services = stopOrder()
+	node.services = service.ServersFirst()
 	for running := node.anyRuns(); ; running = false {
 		if err = node.handOutWhile(ctx, gid, running); !errors.Is(err, liveconf.ErrStartAgain) {
 			return err
@@ -107,15 +108,15 @@ func (l *live) changeFor(ctx context.Context, service string) error {
 	return l.writeFor(ctx, service)
 }
 
-func (l *live) writeFor(ctx context.Context, service string) error {
+func (l *live) writeFor(ctx context.Context, name string) error {
 	n := l.node
-	switch identity := l.identities[service]; {
-	case !slices.Contains(ownFlags(), service) && n.loaded.ServiceUser(service) == "":
-		return noUser(service)
-	case !slices.Contains(ownFlags(), service) && !identity.Drop:
+	switch identity := l.identities[name]; {
+	case !slices.Contains(ownFlags(), name) && n.loaded.ServiceUser(name) == "":
+		return noUser(name)
+	case !slices.Contains(ownFlags(), name) && !identity.Drop:
 		return nil // it is root, and reads the files
-	case slices.Contains(ownFlags(), service):
-		flag, err := n.writeSlice(service, l.identities[service])
+	case slices.Contains(ownFlags(), name):
+		flag, err := n.writeSlice(name, l.identities[name])
 		if err != nil {
 			return err
 		}
@@ -123,12 +124,12 @@ func (l *live) writeFor(ctx context.Context, service string) error {
 		if err != nil {
 			return err
 		}
-		return fsatomic.WriteFile(filepath.Join(n.copyDir(service), argsFile), []byte(line), 0o640)
+		return fsatomic.WriteFile(filepath.Join(n.copyDir(name), argsFile), []byte(line), 0o640)
 	}
-	if service == "gateway" {
-		n.copyFor(service, l.identities[service])
+	if name == service.Gateway {
+		n.copyFor(name, l.identities[name])
 	}
-	return n.writeArgs(ctx, service, l.identities[service])
+	return n.writeArgs(ctx, name, l.identities[name])
 }
 
 // copyFor has what the current configuration names copied for a service.

@@ -24,16 +24,12 @@ import (
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/uds"
 )
 
 // answerWithin is how long a service may take to answer a person.
 const answerWithin = 3 * time.Second
-
-// services are the five, in the order in which they are shown.
-func services() []string {
-	return []string{"podsync", "probes", "stats", "nodestatus", "gateway"}
-}
 
 // inspectCommand is a command that asks a running node. ask gets the socket
 // directory and the arguments.
@@ -137,7 +133,7 @@ type podsyncPeer struct {
 }
 
 func dialPodsync(dir string) (*podsyncPeer, error) {
-	conn, err := dial(dir, "podsync")
+	conn, err := dial(dir, service.Podsync)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +146,7 @@ func (p *podsyncPeer) list(ctx context.Context) ([]*v1.Pod, error) {
 	defer cancel()
 	resp, err := p.pods.ListPods(ctx, &podsv1alpha1.ListPodsRequest{})
 	if err != nil {
-		return nil, explainCall("podsync", err)
+		return nil, explainCall(service.Podsync, err)
 	}
 	pods := make([]*v1.Pod, 0, len(resp.GetPods()))
 	for i, raw := range resp.GetPods() {
@@ -168,7 +164,7 @@ func (p *podsyncPeer) explain(ctx context.Context, ref *podsyncv1.PodRef) (*pods
 	defer cancel()
 	resp, err := p.sync.ExplainPod(ctx, &podsyncv1.ExplainPodRequest{Pod: ref})
 	if err != nil {
-		return nil, explainCall("podsync", err)
+		return nil, explainCall(service.Podsync, err)
 	}
 	return resp, nil
 }

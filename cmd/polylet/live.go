@@ -24,6 +24,7 @@ import (
 	"github.com/polylet/polylet/internal/liveconf"
 	"github.com/polylet/polylet/internal/liveconf/assigned"
 	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
 	"github.com/polylet/polylet/internal/wake"
@@ -140,24 +141,24 @@ func (n *nodeRun) current() *kubeletconfig.Loaded {
 }
 
 // writeSlice writes what a service gets, and returns the flag that names it.
-func (n *nodeRun) writeSlice(service string, identity supervise.Identity) (string, error) {
-	dir, gid, mode := n.copyDir(service), -1, os.FileMode(copyMode)
+func (n *nodeRun) writeSlice(name string, identity supervise.Identity) (string, error) {
+	dir, gid, mode := n.copyDir(name), -1, os.FileMode(copyMode)
 	if identity.Drop {
 		gid = identity.GID
 	}
 	if err := ownDir(dir, gid); err != nil {
 		return "", err
 	}
-	secret := service == "podsync" // which sends the headers
+	secret := name == service.Podsync // which sends the headers
 	if secret {
 		mode = 0o600
 	}
 	path := filepath.Join(dir, sliceFile)
 	for {
 		h := n.handed.Load()
-		raw, err := json.Marshal(kubeletconfig.NewSlice(h.loaded, h.generation, configslice.Checksum(h.loaded.Fields(), service), secret))
+		raw, err := json.Marshal(kubeletconfig.NewSlice(h.loaded, h.generation, configslice.Checksum(h.loaded.Fields(), name), secret))
 		if err != nil {
-			return "", fmt.Errorf("encode the configuration of %s: %w", service, err)
+			return "", fmt.Errorf("encode the configuration of %s: %w", name, err)
 		}
 		if err := fsatomic.WriteFileOwned(path, raw, mode, -1, gid); err != nil {
 			return "", err

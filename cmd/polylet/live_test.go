@@ -14,6 +14,7 @@ import (
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 )
 
@@ -22,26 +23,26 @@ func TestEachServiceGetsTheNewestConfigurationAndOnlyPodsyncItsSecrets(t *testin
 	node := &nodeRun{loaded: first, gid: "0"}
 	first.Flags.SocketDir = filepath.Join(t.TempDir(), "sock")
 	node.hand(first, 1, first.Flags)
-	for _, service := range configslice.Services() {
-		args, err := node.argsOf(t.Context(), service, supervise.Identity{})
+	for _, name := range service.ServersFirst() {
+		args, err := node.argsOf(t.Context(), name, supervise.Identity{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(first.Flags.SocketDir, service, sliceFile)
+		path := filepath.Join(first.Flags.SocketDir, name, sliceFile)
 		if args[len(args)-1] != "--config-slice="+path {
-			t.Errorf("%s is started with %v", service, args)
+			t.Errorf("%s is started with %v", name, args)
 		}
 		got := load(t, "--config-slice="+path)
 		generation, checksum := got.Runs()
-		if got.Config.MaxPods != 7 || generation != 1 || checksum != configslice.Checksum(first.Fields(), service) || got.Origins()["maxPods"] != "flag --max-pods" {
-			t.Errorf("%s gets %d pods, generation %d, checksum %s, set by %v", service, got.Config.MaxPods, generation, checksum, got.Origins())
+		if got.Config.MaxPods != 7 || generation != 1 || checksum != configslice.Checksum(first.Fields(), name) || got.Origins()["maxPods"] != "flag --max-pods" {
+			t.Errorf("%s gets %d pods, generation %d, checksum %s, set by %v", name, got.Config.MaxPods, generation, checksum, got.Origins())
 		}
 		raw, err := os.ReadFile(path)
-		if err != nil || strings.Contains(string(raw), `"secret"`) != (service == "podsync") {
-			t.Errorf("%s: %v %s", service, err, raw)
+		if err != nil || strings.Contains(string(raw), `"secret"`) != (name == "podsync") {
+			t.Errorf("%s: %v %s", name, err, raw)
 		}
-		if info, err := os.Stat(path); err != nil || service == "podsync" && info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v %v", service, info, err)
+		if info, err := os.Stat(path); err != nil || name == "podsync" && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", name, info, err)
 		}
 	}
 	second := load(t, "--max-pods=8")

@@ -15,6 +15,7 @@ import (
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf/assigned"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/watch"
 )
 
@@ -53,7 +54,7 @@ func (l *live) runs(loaded *kubeletconfig.Loaded) {
 // followCluster asks nodestatus what the cluster has assigned, and hears of changes, until
 // ctx is done. What was assigned before stays until nodestatus says something else.
 func (l *live) followCluster(ctx context.Context) {
-	conn, err := l.dial("nodestatus")
+	conn, err := l.dial(service.Nodestatus)
 	if err != nil {
 		l.node.log.Error(err, "What the cluster assigns will not be known")
 		return
@@ -120,8 +121,8 @@ func (l *live) showCluster(ctx context.Context) {
 
 // writeForNodestatus writes a file into nodestatus's directory of copies, for it to read.
 func (l *live) writeForNodestatus(name string, value any) error {
-	dir, gid := l.node.copyDir("nodestatus"), -1
-	if identity := l.identities["nodestatus"]; identity.Drop {
+	dir, gid := l.node.copyDir(service.Nodestatus), -1
+	if identity := l.identities[service.Nodestatus]; identity.Drop {
 		gid = identity.GID
 	}
 	raw, err := json.Marshal(value)

@@ -16,6 +16,7 @@ import (
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
 	"github.com/polylet/polylet/internal/liveconf/assigned"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/nodestatus"
 )
 
@@ -37,14 +38,14 @@ type configurationShower struct {
 
 // showsConfiguration is nodestatus's part that does it; nil where nobody hands
 // configurations over.
-func showsConfiguration(loaded *kubeletconfig.Loaded, service *nodestatus.Service, note func(name, message string), log klog.Logger) []func(context.Context) error {
+func showsConfiguration(loaded *kubeletconfig.Loaded, node *nodestatus.Service, note func(name, message string), log klog.Logger) []func(context.Context) error {
 	if !loaded.Handed() {
 		return nil
 	}
-	dir := filepath.Join(loaded.Flags.SocketDir, "nodestatus")
+	dir := filepath.Join(loaded.Flags.SocketDir, service.Nodestatus)
 	s := &configurationShower{
-		path: filepath.Join(dir, stateFile), assigned: filepath.Join(dir, assignedFile), tell: service.ShowAssigned,
-		note: note, show: service.ShowConfiguration, announce: service.Announce, log: log,
+		path: filepath.Join(dir, stateFile), assigned: filepath.Join(dir, assignedFile), tell: node.ShowAssigned,
+		note: note, show: node.ShowConfiguration, announce: node.Announce, log: log,
 	}
 	return []func(context.Context) error{s.run}
 }

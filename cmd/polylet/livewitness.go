@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // asksApiserver is how the owner of the configuration asks the apiserver: by itself, and
@@ -38,7 +39,7 @@ func (l *live) asksApiserver(kubeconfig string) func(context.Context) error {
 
 // asksThrough has nodestatus ask.
 func (l *live) asksThrough(ctx context.Context) error {
-	conn, err := l.dial("nodestatus")
+	conn, err := l.dial(service.Nodestatus)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // logFlags are the flags of `polylet logs`, as kubectl's.
@@ -93,7 +94,7 @@ func (p *podsyncPeer) logs(cmd *cobra.Command, pod *v1.Pod, container string, op
 	}
 	stream, err := p.sync.ReadLogs(cmd.Context(), &podsyncv1.ReadLogsRequest{Pod: refOf(pod), Container: container, Options: raw})
 	if err != nil {
-		return explainCall("podsync", err)
+		return explainCall(service.Podsync, err)
 	}
 	for {
 		piece, err := stream.Recv()
@@ -101,7 +102,7 @@ func (p *podsyncPeer) logs(cmd *cobra.Command, pod *v1.Pod, container string, op
 		case errors.Is(err, io.EOF), cmd.Context().Err() != nil:
 			return nil
 		case err != nil:
-			return explainCall("podsync", err)
+			return explainCall(service.Podsync, err)
 		}
 		if _, err := asItIs(cmd.OutOrStdout()).Write(piece.GetData()); err != nil {
 			return err

@@ -1,6 +1,9 @@
 // Command polylet is the node agent: the five services, each a process of its
 // own, the supervisor for a node without systemd, and the commands that look
-// into a running node over the same sockets.
+// into a running node over the same sockets. It owns the command line, what a service is
+// wired with and started as, and the part of a node that is root's while the services run:
+// sockets, users, copies of files, the configuration. It must never do a service's work, or
+// reach into one but by its New and its socket.
 package main
 
 import (
@@ -13,6 +16,7 @@ import (
 
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/daemon"
+	"github.com/polylet/polylet/internal/service"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
 )
 
@@ -48,7 +52,7 @@ func newRootCommand() *cobra.Command {
 	add(services, newServeCommand(syscall.Exec))
 	// Whoever starts the services by their names alone goes on doing so.
 	for _, c := range serviceCommands() {
-		c.Hidden = c.Name() != "probes" // which is a question, too
+		c.Hidden = c.Name() != service.Probes // which is a question, too
 		add(node, c)
 	}
 	add(node, newRunCommand(), newStatusCommand(), newPodsCommand(), newExplainCommand(), newTopCommand(),

@@ -19,5 +19,5 @@ func arguments(argv []string) []string {
 	if filepath.Base(argv[0]) != kubeletName || len(given) > 0 && !strings.HasPrefix(given[0], "-") {
 		return given
 	}
-	return slices.Concat([]string{"run"}, given)
+	return slices.Concat([]string{runName}, given)
 }

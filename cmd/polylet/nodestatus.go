@@ -19,6 +19,7 @@ import (
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/nodeshutdown"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/tracing"
 	"github.com/polylet/polylet/services/nodestatus"
 )
@@ -29,17 +30,17 @@ const noRateLimit = -1
 // newNodestatusCommand is `polylet nodestatus`: it keeps the Node object and
 // its Lease. It takes the kubelet's flags.
 func newNodestatusCommand() *cobra.Command {
-	return serviceCommand("nodestatus", "Register the node, keep its status and its lease", runNodestatus)
+	return serviceCommand(service.Nodestatus, "Register the node, keep its status and its lease", runNodestatus)
 }
 
 func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
-		Service:     "nodestatus",
+		Service:     service.Nodestatus,
 		NodeName:    loaded.NodeName,
 		SocketDir:   loaded.Flags.SocketDir,
 		SocketGroup: loaded.Flags.SocketGroup,
 		Tracing:     traced(loaded),
-		Access:      accessTo("nodestatus"),
+		Access:      accessTo(service.Nodestatus),
 		Users:       serviceUsers(loaded),
 		// Its user sees no others' processes where /proc is mounted with hidepid.
 		HiddenCallers: true,
@@ -54,12 +55,12 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err := nodestatusClients(ctx, loaded, d.Tracing(), d.Log(), &deps); err != nil {
 		return err
 	}
-	podsync, err := d.Dial("podsync")
+	podsync, err := d.Dial(service.Podsync)
 	if err != nil {
 		return err
 	}
 	defer podsync.Close()
-	stats, err := d.Dial("stats")
+	stats, err := d.Dial(service.Stats)
 	if err != nil {
 		return err
 	}
@@ -69,13 +70,13 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if config.KubeReserved, config.SystemReserved, err = reservedLists(loaded.Config); err != nil {
 		return err
 	}
-	service, err := nodestatus.New(config, deps)
+	s, err := nodestatus.New(config, deps)
 	if err != nil {
 		return err
 	}
-	service.Register(d.Server())
-	parts := append(followCredential(deps.Credential, credentialSource(loaded), d.Health()), service.Run)
-	return d.Run(ctx, append(parts, showsConfiguration(loaded, service, d.Health().Note, d.Log())...)...)
+	s.Register(d.Server())
+	parts := append(followCredential(deps.Credential, credentialSource(loaded), d.Health()), s.Run)
+	return d.Run(ctx, append(parts, showsConfiguration(loaded, s, d.Health().Note, d.Log())...)...)
 }
 
 // nodestatusClients makes the clients of the apiserver; none standalone.

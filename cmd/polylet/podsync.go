@@ -16,6 +16,7 @@ import (
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/tracing"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
 )
@@ -26,7 +27,7 @@ const podsyncGCPercent = 100
 
 // newPodsyncCommand is `polylet podsync`: it runs the pods.
 func newPodsyncCommand() *cobra.Command {
-	return serviceCommand("podsync", "Run the pods that the apiserver and static manifests ask for", runPodsync)
+	return serviceCommand(service.Podsync, "Run the pods that the apiserver and static manifests ask for", runPodsync)
 }
 
 func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
@@ -38,13 +39,13 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	defer release()
 	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
 		SecretConfigJSON: func() []byte { return loaded.Current().SecretConfigzJSON() },
-		Service:          "podsync",
+		Service:          service.Podsync,
 		NodeName:         loaded.NodeName,
 		SocketDir:        loaded.Flags.SocketDir,
 		SocketGroup:      loaded.Flags.SocketGroup,
 		Tracing:          traced(loaded),
 		GCPercent:        podsyncGCPercent,
-		Access:           accessTo("podsync"),
+		Access:           accessTo(service.Podsync),
 		Users:            serviceUsers(loaded),
 	}))
 	if err != nil {
@@ -78,24 +79,24 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		defer images.Close()
 		deps.Images = images
 	}
-	service, err := podsyncservice.New(config, deps)
+	p, err := podsyncservice.New(config, deps)
 	if err != nil {
 		return err
 	}
-	inPlaceOf(ctx).add(func(next *kubeletconfig.Loaded) error { return takeLimits(service, next) }, limitFields()...)
-	service.Register(d.Server())
+	inPlaceOf(ctx).add(func(next *kubeletconfig.Loaded) error { return takeLimits(p, next) }, limitFields()...)
+	p.Register(d.Server())
 	longest := max(2*loaded.Config.SyncFrequency.Duration, syncLoopTimeout)
-	d.AddCheck(daemon.Check{Name: "syncloop", Run: func(context.Context) error { return service.SyncLoop(longest) }})
-	return d.Run(ctx, append(followCredential(credential, credentialSource(loaded), d.Health()), service.Run)...)
+	d.AddCheck(daemon.Check{Name: "syncloop", Run: func(context.Context) error { return p.SyncLoop(longest) }})
+	return d.Run(ctx, append(followCredential(credential, credentialSource(loaded), d.Health()), p.Run)...)
 }
 
 // takeLimits has podsync keep to other limits of images and logs.
-func takeLimits(service *podsyncservice.Service, next *kubeletconfig.Loaded) error {
+func takeLimits(p *podsyncservice.Service, next *kubeletconfig.Loaded) error {
 	config, err := podsyncConfig(next)
 	if err != nil {
 		return err
 	}
-	service.Change(config.Images, config.Logs)
+	p.Change(config.Images, config.Logs)
 	return nil
 }
 

@@ -79,7 +79,7 @@ func podsOf(config *podsyncservice.Config, loaded *kubeletconfig.Loaded) {
 	out.Certificates = loaded.FeatureEnabled("PodCertificateRequest")
 	out.VolumeHealth = loaded.FeatureEnabled("CSIVolumeHealth")
 	out.SELinuxMount = loaded.FeatureEnabled("SELinuxMount")
-	out.NoController = !*loaded.Config.EnableControllerAttachDetach
+	set(&out.ControllerAttaches, loaded.Config.EnableControllerAttachDetach)
 	set(&out.SeccompDefault, c.SeccompDefault)
 	out.SingleProcessOOMKill = c.SingleProcessOOMKill
 	out.LimitedSwap = c.MemorySwap.SwapBehavior == "LimitedSwap"

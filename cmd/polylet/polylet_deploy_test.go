@@ -15,6 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 )
 
@@ -73,19 +74,19 @@ func TestTheUnitsAreValidForSystemd(t *testing.T) {
 // TestAServiceThatCannotStartIsStartedAgainEverLater: each start of one logs its whole
 // error, and asks the apiserver for all again.
 func TestAServiceThatCannotStartIsStartedAgainEverLater(t *testing.T) {
-	for _, service := range []string{"podsync", "probes", "stats", "nodestatus", "gateway", "handout"} {
-		u, longest := unitOf(t, service), time.Second
-		if service == "handout" { // nobody waits for it
+	for _, name := range append(service.All(), handoutName) {
+		u, longest := unitOf(t, name), time.Second
+		if name == handoutName { // nobody waits for it
 			longest = 10 * time.Second
 		}
 		first, err := time.ParseDuration(u.one("RestartSec"))
 		most, err2 := time.ParseDuration(u.one("RestartMaxDelaySec"))
 		steps, err3 := strconv.Atoi(u.one("RestartSteps"))
 		if err := errors.Join(err, err2, err3); err != nil || first > time.Second || most != longest || steps < 4 {
-			t.Errorf("%s is started again after %v, in %d steps after %v; %v", service, first, steps, most, err)
+			t.Errorf("%s is started again after %v, in %d steps after %v; %v", name, first, steps, most, err)
 		}
 		if u.one("Restart") != "always" || u.one("StartLimitIntervalSec") != "0" {
-			t.Errorf("%s is given up: %q, %q", service, u.one("Restart"), u.one("StartLimitIntervalSec"))
+			t.Errorf("%s is given up: %q, %q", name, u.one("Restart"), u.one("StartLimitIntervalSec"))
 		}
 	}
 }
@@ -136,12 +137,12 @@ func TestSystemdFindsTheUnitsHardened(t *testing.T) {
 // TestNoUnitWithoutRootReachesIntoOtherProcesses: @system-service lets a process
 // write into the memory of others, which with CAP_SYS_PTRACE are podsync, too.
 func TestNoUnitWithoutRootReachesIntoOtherProcesses(t *testing.T) {
-	for _, service := range []string{"gateway", "probes", "stats", "nodestatus"} {
-		filters := unitOf(t, service)["SystemCallFilter"]
+	for _, name := range service.Separate() {
+		filters := unitOf(t, name)["SystemCallFilter"]
 		refused := strings.Fields(strings.TrimPrefix(filters[len(filters)-1], "~"))
 		for _, call := range []string{"@debug", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp"} {
 			if !strings.HasPrefix(filters[len(filters)-1], "~") || !slices.Contains(refused, call) {
-				t.Errorf("the unit of %s does not refuse %s: %q", service, call, filters)
+				t.Errorf("the unit of %s does not refuse %s: %q", name, call, filters)
 			}
 		}
 	}
@@ -175,9 +176,9 @@ func TestEveryServiceIsBoundedWhereverItRuns(t *testing.T) {
 // TestTheKernelKillsPodsBeforeTheNodesOwnProcesses: without a score of its own a process
 // that has much memory is what it chooses when the machine has none left.
 func TestTheKernelKillsPodsBeforeTheNodesOwnProcesses(t *testing.T) {
-	for _, service := range append(services(), "handout") {
-		if score, err := strconv.Atoi(unitOf(t, service).one("OOMScoreAdjust")); err != nil || score > -900 {
-			t.Errorf("the unit of %s has OOMScoreAdjust %d, %v", service, score, err)
+	for _, name := range append(service.All(), handoutName) {
+		if score, err := strconv.Atoi(unitOf(t, name).one("OOMScoreAdjust")); err != nil || score > -900 {
+			t.Errorf("the unit of %s has OOMScoreAdjust %d, %v", name, score, err)
 		}
 	}
 }
@@ -230,8 +231,8 @@ func readUnit(t *testing.T, files ...string) unit {
 // unit, and asks whether that is active.
 func TestTheUnitKubeletStandsForAllServices(t *testing.T) {
 	kubelet := readUnit(t, "kubelet.service")
-	for _, service := range append(services(), "handout") {
-		name, own := "polylet-"+service+".service", unitOf(t, service)
+	for _, of := range append(service.All(), handoutName) {
+		name, own := "polylet-"+of+".service", unitOf(t, of)
 		if !slices.Contains(strings.Fields(kubelet.one("Wants")), name) {
 			t.Errorf("a start of kubelet.service does not start %s", name)
 		}
@@ -243,13 +244,13 @@ func TestTheUnitKubeletStandsForAllServices(t *testing.T) {
 		}
 	}
 	// Whoever calls a socket that stays would have a stopped service started again.
-	for _, service := range services() {
-		socket := readUnit(t, "polylet-"+service+".socket")
+	for _, name := range service.All() {
+		socket := readUnit(t, "polylet-"+name+".socket")
 		if !slices.Contains(strings.Fields(strings.Join(socket["PartOf"], " ")), "kubelet.service") {
-			t.Errorf("a stop of kubelet.service does not stop polylet-%s.socket", service)
+			t.Errorf("a stop of kubelet.service does not stop polylet-%s.socket", name)
 		}
-		if !slices.Contains(strings.Fields(unitOf(t, service).one("Wants")), "polylet-"+service+".socket") {
-			t.Errorf("a start of polylet-%s.service does not start its socket", service)
+		if !slices.Contains(strings.Fields(unitOf(t, name).one("Wants")), "polylet-"+name+".socket") {
+			t.Errorf("a start of polylet-%s.service does not start its socket", name)
 		}
 	}
 	if kubelet.one("RemainAfterExit") != "yes" || kubelet.one("Type") != "oneshot" {
@@ -338,7 +339,7 @@ func composeServices(t *testing.T) map[string]container {
 	if err := yaml.Unmarshal(raw, &file); err != nil {
 		t.Fatal(err)
 	}
-	if len(file.Services) != len(services())+1 { // handout is one
+	if len(file.Services) != len(service.All())+1 { // handout is one
 		t.Fatalf("compose has %d services", len(file.Services))
 	}
 	return file.Services
@@ -349,19 +350,19 @@ func composeServices(t *testing.T) map[string]container {
 func TestNoTwoServicesShareAUser(t *testing.T) {
 	containers := composeServices(t)
 	units, numbers := map[string]string{}, map[string]string{}
-	for _, service := range separate() {
-		if user := unitOf(t, service).one("User"); user != "polylet-"+service || units[user] != "" {
-			t.Errorf("the unit of %s runs as %q", service, user)
+	for _, name := range service.Separate() {
+		if user := unitOf(t, name).one("User"); user != "polylet-"+name || units[user] != "" {
+			t.Errorf("the unit of %s runs as %q", name, user)
 		} else {
-			units[user] = service
+			units[user] = name
 		}
-		uid, gid := containers[service].ids(t)
+		uid, gid := containers[name].ids(t)
 		if numbers[uid] != "" || slices.Contains(ofImages(), uid) || slices.Contains(ofImages(), gid) || uid == gid {
-			t.Errorf("the container of %s runs as %s:%s, beside %v", service, uid, gid, numbers)
+			t.Errorf("the container of %s runs as %s:%s, beside %v", name, uid, gid, numbers)
 		}
-		numbers[uid] = service
-		for _, other := range services() {
-			if flag := "--" + service + "-user=" + uid; !slices.Contains(containers[other].Command, flag) {
+		numbers[uid] = name
+		for _, other := range service.All() {
+			if flag := "--" + name + "-user=" + uid; !slices.Contains(containers[other].Command, flag) {
 				t.Errorf("the container of %s does not know %s: %q", other, flag, containers[other].Command)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/probes"
 )
 
@@ -17,7 +18,7 @@ import (
 // runs them as a service, see asksAboutProbes. That takes the kubelet's flags, of
 // which it needs the sockets and the logging.
 func newProbesCommand() *cobra.Command {
-	cmd := serviceCommand("probes", "Run liveness, readiness and startup probes", runProbes)
+	cmd := serviceCommand(service.Probes, "Run liveness, readiness and startup probes", runProbes)
 	cmd.Short = "Show each probe and how its last attempt went; polylet serve probes runs them"
 	serve := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -55,13 +56,13 @@ func asksAboutProbes(args []string, env func(string) string) bool {
 func runProbes(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	results := prometheus.NewRegistry()
 	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
-		Service:         "probes",
+		Service:         service.Probes,
 		NodeName:        loaded.NodeName,
 		SocketDir:       loaded.Flags.SocketDir,
 		SocketGroup:     loaded.Flags.SocketGroup,
-		ExtraRegistries: map[string]prometheus.Gatherer{"probes": results},
+		ExtraRegistries: map[string]prometheus.Gatherer{service.Probes: results},
 		Tracing:         traced(loaded),
-		Access:          accessTo("probes"),
+		Access:          accessTo(service.Probes),
 		Users:           serviceUsers(loaded),
 		// systemd hides other users' processes from it (ProtectProc).
 		HiddenCallers: true,
@@ -69,17 +70,17 @@ func runProbes(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return err
 	}
-	podsync, err := d.Dial("podsync")
+	podsync, err := d.Dial(service.Podsync)
 	if err != nil {
 		return err
 	}
 	defer podsync.Close()
-	service, err := probes.New(probes.Config{}, probes.Deps{
+	p, err := probes.New(probes.Config{}, probes.Deps{
 		Metrics: d.Metrics(), ProbeMetrics: results, Health: d.Health(), Epoch: d.Epoch(), Podsync: podsync,
 	})
 	if err != nil {
 		return err
 	}
-	service.Register(d.Server())
-	return d.Run(ctx, service.Run)
+	p.Register(d.Server())
+	return d.Run(ctx, p.Run)
 }

@@ -12,6 +12,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	probesv1 "github.com/polylet/polylet/api/gen/polylet/probes/v1"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // newProbeStatesCommand is what `polylet probes` does for a person; see
@@ -38,7 +39,7 @@ kubelet, or when systemd or polylet run starts it.`
 }
 
 func probeStates(ctx context.Context, dir string, args []string) (*probesv1.ListProbesResponse, error) {
-	conn, err := dial(dir, "probes")
+	conn, err := dial(dir, service.Probes)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func probeStates(ctx context.Context, dir string, args []string) (*probesv1.List
 	defer cancel()
 	resp, err := probesv1.NewProbesServiceClient(conn).ListProbes(ctx, req)
 	if err != nil {
-		return nil, explainCall("probes", err)
+		return nil, explainCall(service.Probes, err)
 	}
 	return resp, nil
 }

@@ -23,6 +23,7 @@ import (
 	polyletdaemon "github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
@@ -36,7 +37,7 @@ const launchCommand = "launch-child"
 const takeOver = 5 * time.Second
 
 func newRunCommand() *cobra.Command {
-	return serviceCommandOf("run", "Run all services as child processes (without systemd)", loadOrLast, func(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+	return serviceCommandOf(runName, "Run all services as child processes (without systemd)", loadOrLast, func(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		err := runNode(ctx, loaded)
 		if errors.Is(err, liveconf.ErrStartAgain) {
 			return startAgain(err)
@@ -71,7 +72,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err := loaded.RefuseOpen(); err != nil {
 		return err
 	}
-	log := klog.FromContext(ctx).WithName("run")
+	log := klog.FromContext(ctx).WithName(runName)
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the executable to start the services with: %w", err)
@@ -98,7 +99,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	defer node.close()
-	if slices.Contains(node.services, "podsync") {
+	if slices.Contains(node.services, service.Podsync) {
 		if err := podsyncservice.CheckAlone(ctx, loaded.Flags.RootDir); err != nil {
 			return err
 		}
@@ -158,26 +159,23 @@ func followWhile(ctx context.Context, configuration *live, run func(context.Cont
 
 // checkMachine fails when this machine cannot run pods with a configuration.
 func (n *nodeRun) checkMachine(loaded *kubeletconfig.Loaded) error {
-	if !slices.Contains(n.services, "podsync") {
+	if !slices.Contains(n.services, service.Podsync) {
 		return nil
 	}
 	return podsyncservice.CheckMachine(*machinePolicy(loaded)) // podsync would say the same, again and again
 }
 
-// stopOrder lists the services; they stop from its end to its beginning.
-func stopOrder() []string { return []string{"podsync", "stats", "nodestatus", "probes", "gateway"} }
-
-// chosen are the services to supervise, in the order of stopOrder.
+// chosen are the services to supervise, in the order in which they start.
 func chosen(wanted []string) ([]string, error) {
 	var out []string
-	for _, service := range stopOrder() {
-		if len(wanted) == 0 || slices.Contains(wanted, service) {
-			out = append(out, service)
+	for _, name := range service.ServersFirst() {
+		if len(wanted) == 0 || slices.Contains(wanted, name) {
+			out = append(out, name)
 		}
 	}
-	for _, service := range wanted {
-		if !slices.Contains(out, service) {
-			return nil, fmt.Errorf("--services: there is no %q; there are %v", service, stopOrder())
+	for _, name := range wanted {
+		if !slices.Contains(out, name) {
+			return nil, fmt.Errorf("--services: there is no %q; there are %v", name, service.ServersFirst())
 		}
 	}
 	return out, nil
@@ -244,10 +242,10 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 		return nil, err
 	}
 	n.identities = identities
-	n.roots = newRootsPart(n.current, identities["nodestatus"], n.log)
+	n.roots = newRootsPart(n.current, identities[service.Nodestatus], n.log)
 	n.roots.prepare()
-	n.shutdown = newShutdownPart(n.current(), n.gid, identities["nodestatus"], n.log)
-	n.credentials = newCredentials(n.log, n.current(), n.copyDir("gateway"), identities["gateway"])
+	n.shutdown = newShutdownPart(n.current(), n.gid, identities[service.Nodestatus], n.log)
+	n.credentials = newCredentials(n.log, n.current(), n.copyDir(service.Gateway), identities[service.Gateway])
 	var children []supervise.Child
 	for _, service := range n.services {
 		identity := identities[service]
@@ -265,8 +263,8 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 }
 
 // inputOf is what a service reads with rights that it has not: stats the kernel's log.
-func inputOf(service string) string {
-	if service == "stats" {
+func inputOf(name string) string {
+	if name == service.Stats {
 		return stats.KernelLog
 	}
 	return ""
@@ -280,31 +278,31 @@ func needsCopies(identity supervise.Identity) bool {
 // argsOf are a service's command and flags. Every service gets the node's own
 // flags and the users that were found; one that may not read the node's files
 // gets copies of what it needs.
-func (n *nodeRun) argsOf(ctx context.Context, service string, identity supervise.Identity) ([]string, error) {
-	args := append([]string{service}, n.loaded.Args...)
+func (n *nodeRun) argsOf(ctx context.Context, name string, identity supervise.Identity) ([]string, error) {
+	args := append([]string{name}, n.loaded.Args...)
 	// The lock is held here, for all of them.
 	args = append(args, "--lock-file=", "--exit-on-lock-contention=false")
 	args = append(args, "--socket-group="+n.gid, "--hostname-override="+n.loaded.NodeName)
-	for _, name := range separate() {
-		if who := n.loaded.ServiceUser(name); who != "" {
-			args = append(args, "--"+name+"-user="+who)
+	for _, other := range service.Separate() {
+		if who := n.loaded.ServiceUser(other); who != "" {
+			args = append(args, "--"+other+"-user="+who)
 		}
 	}
 	live := n.handed.Load() != nil
 	if live {
-		slice, err := n.writeSlice(service, identity)
+		slice, err := n.writeSlice(name, identity)
 		if err != nil {
 			return nil, err
 		}
 		args = append(args, slice)
 	}
-	if service != "podsync" {
+	if name != service.Podsync {
 		args = withoutSecrets(args)
 	}
 	if !needsCopies(identity) {
 		return args, nil
 	}
-	dir := n.copyDir(service)
+	dir := n.copyDir(name)
 	if err := ownDir(dir, identity.GID); err != nil {
 		return nil, err
 	}
@@ -316,7 +314,7 @@ func (n *nodeRun) argsOf(ctx context.Context, service string, identity supervise
 		}
 	}
 	args = append(args, extra...)
-	if service != "gateway" {
+	if name != service.Gateway {
 		n.tidy(dir, dropOthers(dir))
 		return args, nil
 	}
@@ -411,7 +409,7 @@ func onlyOurs(dir string, gid int) error {
 	}
 	for _, e := range entries {
 		// Sockets, directories of sockets and of copies.
-		if name, _, _ := strings.Cut(e.Name(), "."); !slices.Contains(stopOrder(), name) {
+		if name, _, _ := strings.Cut(e.Name(), "."); !slices.Contains(service.ServersFirst(), name) {
 			return fmt.Errorf("%s has other things than polylet's in it (%s), and would be closed to all but root and polylet's group: name a directory of polylet's own, %s say",
 				dir, e.Name(), filepath.Join(dir, "polylet"))
 		}

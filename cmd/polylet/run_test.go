@@ -10,12 +10,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 )
 
 func TestServicesAreChosenInTheOrderOfTheirStop(t *testing.T) {
 	all, err := chosen(nil)
-	if err != nil || !slices.Equal(all, stopOrder()) {
+	if err != nil || !slices.Equal(all, service.ServersFirst()) {
 		t.Errorf("all: %v, %v", all, err)
 	}
 	two, err := chosen([]string{"gateway", "stats"})
@@ -32,9 +33,9 @@ func TestEveryServiceThatIsSupervisedIsACommand(t *testing.T) {
 	for _, c := range serviceCommands() {
 		have[c.Name()] = true
 	}
-	for _, service := range stopOrder() {
-		if !have[service] {
-			t.Errorf("there is no command %s", service)
+	for _, name := range service.ServersFirst() {
+		if !have[name] {
+			t.Errorf("there is no command %s", name)
 		}
 	}
 }

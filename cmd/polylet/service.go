@@ -17,6 +17,12 @@ import (
 	podsyncservice "github.com/polylet/polylet/services/podsync"
 )
 
+// Commands that take the kubelet's flags as a service does, and are none.
+const (
+	runName     = "run"
+	handoutName = "handout"
+)
+
 // servesAnnotation is what a command does as a service.
 const servesAnnotation = "serves"
 
@@ -58,7 +64,7 @@ func serviceCommandOf(name, short string, load func(args []string) (*kubeletconf
 			if loaded.Config.EnableContentionProfiling {
 				runtime.SetBlockProfileRate(1)
 			}
-			if name != "handout" { // which is over in a moment
+			if name != handoutName { // which is over in a moment
 				process.Apply(process.Config{
 					OOMScoreAdj: int(*loaded.Config.OOMScoreAdj), MaxOpenFiles: uint64(loaded.Config.MaxOpenFiles), //nolint:gosec // Validated.
 				}, klog.Background())

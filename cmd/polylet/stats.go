@@ -7,6 +7,7 @@ import (
 
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
 	"github.com/polylet/polylet/services/stats"
 )
@@ -14,17 +15,17 @@ import (
 // newStatsCommand is `polylet stats`: it measures the node. It takes the
 // kubelet's flags, of which it needs those about cgroups and directories.
 func newStatsCommand() *cobra.Command {
-	return serviceCommand("stats", "Measure the machine, its pods and their containers", runStats)
+	return serviceCommand(service.Stats, "Measure the machine, its pods and their containers", runStats)
 }
 
 func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	d, err := daemon.New(withConfiguration(ctx, loaded, daemon.Options{
-		Service:     "stats",
+		Service:     service.Stats,
 		NodeName:    loaded.NodeName,
 		SocketDir:   loaded.Flags.SocketDir,
 		SocketGroup: loaded.Flags.SocketGroup,
 		Tracing:     traced(loaded),
-		Access:      accessTo("stats"),
+		Access:      accessTo(service.Stats),
 		Users:       serviceUsers(loaded),
 		// Its user sees no others' processes where /proc is mounted with hidepid.
 		HiddenCallers: true,
@@ -32,13 +33,13 @@ func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return err
 	}
-	podsync, err := d.Dial("podsync")
+	podsync, err := d.Dial(service.Podsync)
 	if err != nil {
 		return err
 	}
 	defer podsync.Close()
 	config := loaded.Config
-	service, err := stats.New(stats.Config{
+	s, err := stats.New(stats.Config{
 		NodeName:       loaded.NodeName,
 		RootDir:        loaded.Flags.RootDir,
 		CgroupRoot:     config.CgroupRoot,
@@ -52,6 +53,6 @@ func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return err
 	}
-	service.Register(d.Server())
-	return d.Run(ctx, service.Run)
+	s.Register(d.Server())
+	return d.Run(ctx, s.Run)
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/service"
 )
 
 func newStatusCommand() *cobra.Command {
@@ -73,9 +74,9 @@ type serviceState struct {
 
 // askAll asks all services at once.
 func askAll(ctx context.Context, dir string) []serviceState {
-	states := make([]serviceState, len(services()))
+	states := make([]serviceState, len(service.All()))
 	var wg sync.WaitGroup
-	for i, name := range services() {
+	for i, name := range service.All() {
 		wg.Go(func() { states[i] = askOne(ctx, dir, name) })
 	}
 	wg.Wait()

@@ -14,6 +14,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/service"
 )
 
 func newTopCommand() *cobra.Command {
@@ -54,7 +55,7 @@ func newTopCommand() *cobra.Command {
 
 // summary asks stats for its document.
 func summary(ctx context.Context, dir string) ([]byte, error) {
-	conn, err := dial(dir, "stats")
+	conn, err := dial(dir, service.Stats)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func summary(ctx context.Context, dir string) ([]byte, error) {
 	defer cancel()
 	resp, err := statsv1.NewStatsServiceClient(conn).GetSummary(ctx, &statsv1.GetSummaryRequest{})
 	if err != nil {
-		return nil, explainCall("stats", err)
+		return nil, explainCall(service.Stats, err)
 	}
 	return resp.GetSummaryJson(), nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
 )
@@ -23,9 +24,6 @@ const (
 	firstFreeID = 60800
 	lastFreeID  = 60999
 )
-
-// separate are the services with a user of their own; podsync is root.
-func separate() []string { return []string{"gateway", "probes", "stats", "nodestatus"} }
 
 // takeUsers completes who the services run as and which group the sockets
 // have: where neither a flag nor a user of its own says it, a free number, a
@@ -43,19 +41,19 @@ func takeUsers(f *kubeletconfig.Flags, log klog.Logger) error {
 		}
 		f.SocketGroup, taken = strconv.Itoa(id), append(taken, id)
 	}
-	users := map[string]*string{"gateway": &f.GatewayUser, "probes": &f.ProbesUser, "stats": &f.StatsUser, "nodestatus": &f.NodestatusUser}
+	users := f.Users()
 	var made []string
 	var numbers []int
-	for _, service := range separate() {
-		if *users[service] = f.ServiceUser(service); *users[service] != "" {
+	for _, name := range service.Separate() {
+		if *users[name] = f.ServiceUser(name); *users[name] != "" {
 			continue
 		}
 		id, err := freeID(taken, idIsUsed)
 		if err != nil {
 			return err
 		}
-		*users[service], taken = strconv.Itoa(id), append(taken, id)
-		made, numbers = append(made, "polylet-"+service), append(numbers, id)
+		*users[name], taken = strconv.Itoa(id), append(taken, id)
+		made, numbers = append(made, "polylet-"+name), append(numbers, id)
 	}
 	if len(made) > 0 {
 		log.Info("The services have no users of their own on this machine and take free numbers; to make users: "+
@@ -113,18 +111,18 @@ func socketGroup(given string) string {
 // and of root's rights those that its work needs. stats reads what pods' users
 // own and the tables of their processes; nodestatus reads logs and the node's
 // own keys, and writes nothing.
-func identityOf(loaded *kubeletconfig.Loaded, service string, gid int) (supervise.Identity, error) {
-	identity, err := supervise.LookupIdentity(loaded.ServiceUser(service), gid)
+func identityOf(loaded *kubeletconfig.Loaded, name string, gid int) (supervise.Identity, error) {
+	identity, err := supervise.LookupIdentity(loaded.ServiceUser(name), gid)
 	if err != nil {
-		return identity, fmt.Errorf("--%s-user: %w", service, err)
+		return identity, fmt.Errorf("--%s-user: %w", name, err)
 	}
-	switch service {
-	case "stats":
+	switch name {
+	case service.Stats:
 		identity.Capabilities = []int{unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_PTRACE}
-	case "nodestatus":
+	case service.Nodestatus:
 		identity.Capabilities = []int{unix.CAP_DAC_READ_SEARCH}
 	}
-	if service == "nodestatus" || service == "gateway" {
+	if name == service.Nodestatus || name == service.Gateway {
 		// How to reach the apiserver, for client-go.
 		identity.Environment = []string{
 			"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -136,14 +134,14 @@ func identityOf(loaded *kubeletconfig.Loaded, service string, gid int) (supervis
 
 // identitiesOf are who the services that are wanted run as, after a look that
 // none can take another's place or read another's keys.
-func identitiesOf(loaded *kubeletconfig.Loaded, gid int, wanted func(service string) bool) (map[string]supervise.Identity, error) {
+func identitiesOf(loaded *kubeletconfig.Loaded, gid int, wanted func(name string) bool) (map[string]supervise.Identity, error) {
 	identities := map[string]supervise.Identity{}
-	for _, service := range stopOrder() {
-		if !wanted(service) {
+	for _, name := range service.ServersFirst() {
+		if !wanted(name) {
 			continue
 		}
 		var err error
-		if identities[service], err = identityOf(loaded, service, gid); err != nil {
+		if identities[name], err = identityOf(loaded, name, gid); err != nil {
 			return nil, err
 		}
 	}
@@ -152,11 +150,11 @@ func identitiesOf(loaded *kubeletconfig.Loaded, gid int, wanted func(service str
 
 // differentUsers fails when two services have the same number under two names.
 func differentUsers(identities map[string]supervise.Identity) error {
-	for i, service := range separate() {
-		for _, other := range separate()[:i] {
-			a, b := identities[service], identities[other]
+	for i, name := range service.Separate() {
+		for _, other := range service.Separate()[:i] {
+			a, b := identities[name], identities[other]
 			if a.Drop && b.Drop && a.UID == b.UID {
-				return fmt.Errorf("--%s-user and --%s-user have the same number %d: give each service a user of its own", other, service, a.UID)
+				return fmt.Errorf("--%s-user and --%s-user have the same number %d: give each service a user of its own", other, name, a.UID)
 			}
 		}
 	}
@@ -167,7 +165,7 @@ func differentUsers(identities map[string]supervise.Identity) error {
 // sockets, gid: its copies are its group's to read, the key of the node's
 // certificate for one. Where useradd makes no group for each user, all share one.
 func ownGroup(identities map[string]supervise.Identity, gid int) error {
-	gateway := identities["gateway"]
+	gateway := identities[service.Gateway]
 	if !gateway.Drop {
 		return nil
 	}
@@ -175,9 +173,9 @@ func ownGroup(identities map[string]supervise.Identity, gid int) error {
 	if gateway.GID == gid {
 		return fmt.Errorf("--gateway-user: its first group is that of the sockets (%d), whose members could read its keys: %s", gid, mend)
 	}
-	for _, service := range separate() {
-		if other := identities[service]; service != "gateway" && other.Drop && other.GID == gateway.GID {
-			return fmt.Errorf("--gateway-user and --%s-user have the same first group %d, which may read the gateway's keys: %s", service, gateway.GID, mend)
+	for _, name := range service.Separate() {
+		if other := identities[name]; name != service.Gateway && other.Drop && other.GID == gateway.GID {
+			return fmt.Errorf("--gateway-user and --%s-user have the same first group %d, which may read the gateway's keys: %s", name, gateway.GID, mend)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 )
 
@@ -28,10 +29,10 @@ func TestWhereThereAreNoUsersEachServiceTakesAFreeNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := []string{loaded.Flags.SocketGroup}
-	for _, service := range separate() {
-		who := loaded.ServiceUser(service)
+	for _, name := range service.Separate() {
+		who := loaded.ServiceUser(name)
 		if who == "" || slices.Contains(seen, who) || slices.Contains(ofImages(), who) {
-			t.Errorf("%s runs as %q beside %q", service, who, seen)
+			t.Errorf("%s runs as %q beside %q", name, who, seen)
 		}
 		seen = append(seen, who)
 	}

@@ -14,16 +14,13 @@ import (
 	"strings"
 
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 )
-
-// Services are the five, in the order in which a change reaches them: who serves
-// before who asks.
-func Services() []string { return []string{"podsync", "stats", "nodestatus", "probes", "gateway"} }
 
 // Fields are values as JSON by the fields' paths, as kubeletconfig.Loaded.Fields gives them.
 type Fields map[string]string
 
-// Owners are the services that use a field, in the order of Services; none for a
+// Owners are the services that use a field, in the order of service.ServersFirst; none for a
 // field that has no effect, or that only loading uses. False: there is no such field.
 func Owners(path string) ([]string, bool) {
 	effect, known := Effects()[path]
@@ -45,17 +42,17 @@ func ownersIn(effect kubeletconfig.Effect) []string {
 	}
 	words := strings.Split(effect.Who, ", ")
 	if slices.Contains(words, "all") {
-		return Services()
+		return service.ServersFirst()
 	}
-	return slices.DeleteFunc(Services(), func(s string) bool { return !slices.Contains(words, s) })
+	return slices.DeleteFunc(service.ServersFirst(), func(s string) bool { return !slices.Contains(words, s) })
 }
 
 // Checksum is that of the fields that a service uses.
-func Checksum(fields Fields, service string) string {
+func Checksum(fields Fields, name string) string {
 	effects := Effects()
 	sum := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(fields)) {
-		if slices.Contains(ownersIn(effects[path]), service) {
+		if slices.Contains(ownersIn(effects[path]), name) {
 			fmt.Fprintf(sum, "%s=%s\n", path, fields[path])
 		}
 	}
@@ -129,7 +126,7 @@ func Difference(before, after Fields) []Change {
 
 // OwnersOf are the services that any of the changes concerns, in the order of Services.
 func OwnersOf(changes []Change) []string {
-	return slices.DeleteFunc(Services(), func(s string) bool {
+	return slices.DeleteFunc(service.ServersFirst(), func(s string) bool {
 		return !slices.ContainsFunc(changes, func(c Change) bool { return slices.Contains(c.Owners, s) })
 	})
 }

@@ -7,14 +7,15 @@ import (
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // commonAccess says who may call what every process answers. The gateway asks
 // for whoever the apiserver has let in; people read by themselves, reflection
 // for grpcurl included. channelz, which shows every connection, is root's.
 func commonAccess() map[string]Access {
-	gateway := Access{Services: []string{"gateway"}}
-	readers := Access{Services: []string{"gateway"}, People: true}
+	gateway := Access{Services: []string{service.Gateway}}
+	readers := Access{Services: []string{service.Gateway}, People: true}
 	people := Access{People: true}
 	return map[string]Access{
 		commonv1.CommonService_GetInfo_FullMethodName:     readers,

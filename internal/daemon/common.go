@@ -13,6 +13,7 @@ import (
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/uds"
 )
 
@@ -115,7 +116,7 @@ func (c *common) GetConfig(ctx context.Context, _ *commonv1.GetConfigRequest) (*
 // operates says whether the caller is root, or the gateway, through which people
 // operate the node and which asks who may see what.
 func (c *common) operates(peer uds.Peer) bool {
-	gateway, known := c.daemon.opts.Users["gateway"]
+	gateway, known := c.daemon.opts.Users[service.Gateway]
 	return peer.UID == 0 || known && peer.UID == gateway
 }
 

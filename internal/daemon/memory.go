@@ -20,15 +20,15 @@ const (
 	// settleAfter is when what the start needed is given back to the system.
 	settleAfter = 30 * time.Second
 
-	// hurried is how soon after one another so many collections in a row show that
+	// often is how soon after one another so many collections in a row show that
 	// the heap is too small for what goes on: a session over a WebSocket spends
 	// a third of its time on collecting a small heap. One scrape is over by then.
-	hurried = 100 * time.Millisecond
-	inARow  = 8
-	// roomInHurry is by how many bytes the heap may grow between collections then,
+	often  = 100 * time.Millisecond
+	inARow = 8
+	// roomWhenOften is by how many bytes the heap may grow between collections then,
 	// mostPercent by how much of what is live.
-	roomInHurry = 16 << 20
-	mostPercent = 400
+	roomWhenOften = 16 << 20
+	mostPercent   = 400
 	// calmAfter is how long no collection must have been needed until the room is
 	// given back.
 	calmAfter = 3 * time.Second
@@ -60,7 +60,7 @@ type pace struct {
 	set       func(percent int)
 	live      func() uint64 // bytes
 	last      time.Time     // collection
-	soon      int           // how many in a row were hurried
+	soon      int           // how many in a row came so often
 }
 
 // follow goes with the collections until ctx is done; free gives memory back.
@@ -85,7 +85,7 @@ func (p *pace) follow(ctx context.Context, collected <-chan struct{}, free func(
 
 // collected notes a collection, and says whether the heap has room to give back.
 func (p *pace) collected(at time.Time) bool {
-	if at.Sub(p.last) >= hurried {
+	if at.Sub(p.last) >= often {
 		p.soon = 0
 	}
 	p.soon++
@@ -93,7 +93,7 @@ func (p *pace) collected(at time.Time) bool {
 	if p.soon > inARow {
 		room := mostPercent
 		if live := p.live(); live > 0 {
-			room = int(min(mostPercent, 100*roomInHurry/live)) //nolint:gosec // at most mostPercent
+			room = int(min(mostPercent, 100*roomWhenOften/live)) //nolint:gosec // at most mostPercent
 		}
 		if room = max(room, p.base); room != p.now {
 			p.now = room

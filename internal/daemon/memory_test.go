@@ -42,16 +42,16 @@ func TestTheHeapGrowsWhileMemoryIsUsedFastAndIsGivenBack(t *testing.T) {
 					for range inARow {
 						collected <- struct{}{}
 					}
-					time.Sleep(2 * hurried)
+					time.Sleep(2 * often)
 				}
 				synctest.Wait()
 				if len(set) != 0 || freed != 1 {
-					t.Errorf("without a hurry: set %v, gave back %d times", set, freed-1)
+					t.Errorf("without need: set %v, gave back %d times", set, freed-1)
 				}
 				for range 2 {
 					for range 20 {
 						collected <- struct{}{}
-						time.Sleep(hurried / 10)
+						time.Sleep(often / 10)
 					}
 					time.Sleep(2 * calmAfter)
 				}

@@ -303,14 +303,14 @@ func (f *Follower) wait(ctx context.Context) (*generation, error) {
 	if g != nil {
 		return g, nil
 	}
-	patience := time.NewTimer(noCredentialWithin)
-	defer patience.Stop()
+	timeout := time.NewTimer(noCredentialWithin)
+	defer timeout.Stop()
 	select {
 	case <-f.arrived:
 		g, _ = f.now()
 		return g, nil
 	case <-ctx.Done():
-	case <-patience.C:
+	case <-timeout.C:
 	}
 	_, problem := f.now()
 	return nil, fmt.Errorf("%w: %s", ErrNoCredential, problem)

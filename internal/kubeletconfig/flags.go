@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/pflag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/polylet/polylet/internal/service"
 )
 
 // Flags are the settings that only flags have. What has a field in
@@ -125,11 +127,9 @@ func AddFlags(fs *pflag.FlagSet, f *Flags, c *kubeletv1beta1.KubeletConfiguratio
 func addOwnFlags(fs *pflag.FlagSet, f *Flags) {
 	fs.StringVar(&f.SocketDir, "socket-dir", f.SocketDir, "Directory of the sockets between the five processes.")
 	fs.StringVar(&f.SocketGroup, "socket-group", f.SocketGroup, "Group that may read from the sockets; default: polylet, if it exists.")
-	for _, u := range []struct {
-		service string
-		name    *string
-	}{{"gateway", &f.GatewayUser}, {"probes", &f.ProbesUser}, {"stats", &f.StatsUser}, {"nodestatus", &f.NodestatusUser}} {
-		fs.StringVar(u.name, u.service+"-user", *u.name, "User of "+u.service+" (name or number), no other service's; default: polylet-"+u.service+
+	users := f.Users()
+	for _, name := range service.Separate() {
+		fs.StringVar(users[name], name+"-user", *users[name], "User of "+name+" (name or number), no other service's; default: polylet-"+name+
 			", or a free number with polylet run.")
 	}
 	fs.StringVar(&f.ConfigSlice, "config-slice", f.ConfigSlice, "What polylet run or polylet handout gives a service instead of --config and --config-dir; it is not for people.")

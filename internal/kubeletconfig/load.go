@@ -24,6 +24,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // Loaded is the configuration in effect.
@@ -362,34 +363,39 @@ func (l *Loaded) ServingFiles() (cert, key string) {
 // ServiceUser is the user (name or number) that a service runs as: its flag's,
 // else polylet-<service> if that exists, else "", none of its own. podsync is
 // root.
-func (l *Loaded) ServiceUser(service string) string { return l.Flags.ServiceUser(service) }
+func (l *Loaded) ServiceUser(name string) string { return l.Flags.ServiceUser(name) }
 
 // ServiceUser is Loaded.ServiceUser.
-func (f *Flags) ServiceUser(service string) string {
-	given := map[string]string{
-		"podsync": "root", "gateway": f.GatewayUser, "probes": f.ProbesUser, "stats": f.StatsUser, "nodestatus": f.NodestatusUser,
-	}[service]
-	if given != "" {
-		return given
+func (f *Flags) ServiceUser(name string) string {
+	if name == service.Podsync {
+		return "root"
 	}
-	name := "polylet-" + service
-	if _, err := user.Lookup(name); err != nil {
+	if given := f.Users()[name]; given != nil && *given != "" {
+		return *given
+	}
+	own := "polylet-" + name
+	if _, err := user.Lookup(own); err != nil {
 		return ""
 	}
-	return name
+	return own
+}
+
+// Users are the flags that say whom each of service.Separate runs as.
+func (f *Flags) Users() map[string]*string {
+	return map[string]*string{service.Gateway: &f.GatewayUser, service.Probes: &f.ProbesUser, service.Stats: &f.StatsUser, service.Nodestatus: &f.NodestatusUser}
 }
 
 // checkUsers refuses a user of two services: neither could be told from the
 // other, and each could read and trace what the other has.
 func (f *Flags) checkUsers() error {
 	taken := map[string]string{}
-	for _, service := range []string{"gateway", "probes", "stats", "nodestatus"} {
-		name := f.ServiceUser(service)
-		if other := taken[name]; other != "" {
-			return fmt.Errorf("--%s-user and --%s-user are both %s: give each service a user of its own", other, service, name)
+	for _, name := range service.Separate() {
+		who := f.ServiceUser(name)
+		if other := taken[who]; other != "" {
+			return fmt.Errorf("--%s-user and --%s-user are both %s: give each service a user of its own", other, name, who)
 		}
-		if name != "" && name != "root" && name != "0" {
-			taken[name] = service
+		if who != "" && who != "root" && who != "0" {
+			taken[who] = name
 		}
 	}
 	return nil

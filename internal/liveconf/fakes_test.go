@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // errKilled is how a polylet run ends that is killed at a step.
@@ -93,7 +94,7 @@ func (f *fakeNode) start() error {
 		defer f.mu.Unlock()
 		f.lines = append(f.lines, args)
 	}, funcr.Options{})
-	f.controller = New(Config{Dir: f.dir, Args: f.args, Services: configslice.Services(), Load: f.load, Check: f.check, Answers: f.answers, Build: f.build, Running: f.running, Log: log})
+	f.controller = New(Config{Dir: f.dir, Args: f.args, Services: service.ServersFirst(), Load: f.load, Check: f.check, Answers: f.answers, Build: f.build, Running: f.running, Log: log})
 	sources, err := f.load()
 	chosen, _, err := f.controller.Start(sources, err)
 	if err != nil {
@@ -106,8 +107,8 @@ func (f *fakeNode) start() error {
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
 	f.done = make(chan struct{})
-	for _, service := range configslice.Services() {
-		f.run(service)
+	for _, name := range service.ServersFirst() {
+		f.run(name)
 	}
 	go func() {
 		defer close(f.done)
@@ -247,9 +248,9 @@ func (f *fakeNode) allRun(t *testing.T) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, service := range configslice.Services() {
-		if want := configslice.Checksum(f.put.Fields(), service); f.runs[service] != want {
-			t.Errorf("%s runs %q, not what was handed to it last", service, f.runs[service])
+	for _, name := range service.ServersFirst() {
+		if want := configslice.Checksum(f.put.Fields(), name); f.runs[name] != want {
+			t.Errorf("%s runs %q, not what was handed to it last", name, f.runs[name])
 		}
 	}
 }

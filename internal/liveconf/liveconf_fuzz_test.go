@@ -10,6 +10,7 @@ import (
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // stillNode runs at once, and well, what it is handed.
@@ -52,7 +53,7 @@ func FuzzAnEditIsAppliedWholeOrNotAtAll(f *testing.F) {
 		}
 		write(header)
 		node := &stillNode{}
-		c := New(Config{Dir: filepath.Join(dir, "kept"), Args: args, Services: configslice.Services(), Load: load, Log: logr.Discard()})
+		c := New(Config{Dir: filepath.Join(dir, "kept"), Args: args, Services: service.ServersFirst(), Load: load, Log: logr.Discard()})
 		first, err := load()
 		if err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // changed are the services that took something while they ran, since it was last asked.
@@ -25,7 +26,7 @@ func TestWhatServicesTakeWhileTheyRunRestartsNobody(t *testing.T) {
 			t.Errorf("%+v, started again %q", state, restarts)
 		}
 		f.write("maxPods: 100\ncontainerLogMaxFiles: 9\nlogging: {verbosity: 3}\n")
-		if _, state, restarts := f.after(2 * time.Minute); state.Phase != Good || restarts != "" || f.changed() != strings.Join(configslice.Services(), " ") {
+		if _, state, restarts := f.after(2 * time.Minute); state.Phase != Good || restarts != "" || f.changed() != strings.Join(service.ServersFirst(), " ") {
 			t.Errorf("of all: %+v, started again %q", state, restarts)
 		}
 		f.write("maxPods: 101\ncontainerLogMaxFiles: 8\nlogging: {verbosity: 2}\n")

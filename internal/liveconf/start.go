@@ -6,6 +6,7 @@ import (
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // Start chooses the configuration to start the node with, and returns it with its
@@ -37,7 +38,7 @@ func (c *Controller) Start(sources *kubeletconfig.Loaded, err error) (*kubeletco
 		c.useGood(good, Refused, err, c.cfg.Dir)
 	case good == nil:
 		c.begin(sources)
-		c.trial = newTrial(c.cfg.Deadline, nil, c.running(configslice.Services()), nil)
+		c.trial = newTrial(c.cfg.Deadline, nil, c.running(service.ServersFirst()), nil)
 		c.state = c.named(State{Phase: Good})
 	case sumOf(good) == sumOf(sources):
 		c.begin(sources)
@@ -79,7 +80,7 @@ func (c *Controller) goOn(good *kubeletconfig.Loaded) bool {
 		return true
 	}
 	var changes []configslice.Change
-	owners := c.running(configslice.Services())
+	owners := c.running(service.ServersFirst())
 	if good != nil {
 		changes = configslice.Difference(good.Fields(), active.Fields())
 		owners = c.running(configslice.OwnersOf(changes))

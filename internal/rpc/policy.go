@@ -139,7 +139,7 @@ func (p *policy) permit(ctx context.Context, method string) error {
 	if !access.allows(p.cfg.Users, peer) {
 		err := access.refusal(p.cfg.Users, method, peer)
 		if speak, before := p.refusals.next(peer, method, time.Now()); speak {
-			p.cfg.Log.Info("Call refused", "method", method, "user", peer.UID, "pid", peer.PID, "pod", peer.Pod,
+			p.cfg.Log.Info("Call refused", "method", method, "user", peer.UID, "pid", peer.PID, "cgroup", peer.Pod,
 				"allowed", access.String(), "refusedUnsaid", before)
 		}
 		return err

@@ -25,6 +25,7 @@ import (
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/access"
 	"github.com/polylet/polylet/services/gateway/internal/componentmetrics"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
@@ -176,18 +177,18 @@ func reviews() inflight.ReviewsConfig {
 
 // headers is what the requests of the secure port may hold. Of those who are known: all
 // the long ones of streams that one apiserver may have open, and as much besides. Of
-// strangers: more than wait for what their tokens are.
+// unknown clients: more than wait for what their tokens are.
 func headers() inflight.HeadersConfig {
 	return inflight.HeadersConfig{
-		Known:     inflight.Share{Most: 128 << 20, MostOfOne: 96 << 20},
-		Strangers: inflight.Share{Most: 80 << 20, MostOfOne: 48 << 20},
-		Each:      16 << 10, Of: whose,
+		Known:   inflight.Share{Most: 128 << 20, MostOfOne: 96 << 20},
+		Unknown: inflight.Share{Most: 80 << 20, MostOfOne: 48 << 20},
+		Each:    16 << 10, Of: whose,
 	}
 }
 
-// openHeaders is what those of the read-only port may hold, who all are strangers.
+// openHeaders is what those of the read-only port may hold, who all are unknown clients.
 func openHeaders() inflight.HeadersConfig {
-	return inflight.HeadersConfig{Strangers: inflight.Share{Most: 32 << 20, MostOfOne: 16 << 20}, Each: 16 << 10, Of: whose}
+	return inflight.HeadersConfig{Unknown: inflight.Share{Most: 32 << 20, MostOfOne: 16 << 20}, Each: 16 << 10, Of: whose}
 }
 
 // whose is whose a request is: an address's, or that of the name in a good certificate,
@@ -235,7 +236,7 @@ func secure(cfg Config, deps Deps, lives func() uint64) (access.Filter, *listen.
 	}
 	var reviewer access.Reviewer
 	if !cfg.Standalone {
-		reviewer = peer.NewNodestatus(rpc.Patient(deps.Nodestatus, patience))
+		reviewer = peer.NewNodestatus(rpc.WaitForReady(deps.Nodestatus, readyTimeout))
 	}
 	familiar := &access.Familiar{}
 	authn, authz := access.New(access.Config{
@@ -282,12 +283,12 @@ func (s *Service) Ready(ctx context.Context) error {
 // Run serves until ctx is done; nil then. A port that cannot be opened ends it
 // with an error; the other processes may come and go.
 func (s *Service) Run(ctx context.Context) error {
-	group := daemon.NewGroup(ctx, "gateway")
+	group := daemon.NewGroup(ctx, service.Gateway)
 	for name, conn := range map[string]grpc.ClientConnInterface{
-		"podsync": s.deps.Podsync, "probes": s.deps.Probes, "stats": s.deps.Stats, "nodestatus": s.deps.Nodestatus,
+		service.Podsync: s.deps.Podsync, service.Probes: s.deps.Probes, service.Stats: s.deps.Stats, service.Nodestatus: s.deps.Nodestatus,
 	} {
 		came, first := func() {}, true
-		if name == "nodestatus" {
+		if name == service.Nodestatus {
 			came = func() {
 				if !first { // in which something may have been asked already
 					s.lives.Add(1)

@@ -114,10 +114,10 @@ func TestOfRequestsWhoseAnswersNobodyReadsLittleIsHeld(t *testing.T) {
 	}
 }
 
-// TestStrangersWhoLetNoAnswerComeKeepNobodyOut: two addresses without credentials held all
+// TestUnknownClientsWhoLetNoAnswerComeKeepNobodyOut: two addresses without credentials held all
 // that requests may, one of them all that its own may: an apiserver's, say, to whose
 // address the network in between translates a pod's.
-func TestStrangersWhoLetNoAnswerComeKeepNobodyOut(t *testing.T) {
+func TestUnknownClientsWhoLetNoAnswerComeKeepNobodyOut(t *testing.T) {
 	h := newHouse(t)
 	s := h.start(t, nil)
 	address := s.Addresses()["secure"]

@@ -154,10 +154,10 @@ func TestAClientThatLeavesEndsItsSession(t *testing.T) {
 	}
 }
 
-func TestAFloodOfStrangersKeepsNobodyOut(t *testing.T) {
+func TestAFloodOfUnknownClientsKeepsNobodyOut(t *testing.T) {
 	h := newHouse(t)
 	limits := listen.DefaultLimits()
-	limits.Strangers = 16
+	limits.Unknown = 16
 	s := h.start(t, func(c *Config) { c.Limits = &limits })
 	address := s.Addresses()["secure"]
 	client := httpClient(t)
@@ -178,7 +178,7 @@ func TestAFloodOfStrangersKeepsNobodyOut(t *testing.T) {
 			t.Errorf("during the flood: %d %q", got.status, got.body)
 		}
 	}
-	eventually(t, "the flood costs few goroutines", func() bool { return runtime.NumGoroutine() < goroutines+4*limits.Strangers })
+	eventually(t, "the flood costs few goroutines", func() bool { return runtime.NumGoroutine() < goroutines+4*limits.Unknown })
 }
 
 // writePair writes a serving pair in one file, as the apiserver's signer's is

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// noise is what a stranger may send on a connection of HTTP/2.
+// noise is what an unknown client may send on a connection of HTTP/2.
 func noise() map[string]func(net.Conn) {
 	begun := func(conn net.Conn) *http2.Framer {
 		_, _ = io.WriteString(conn, http2.ClientPreface)
@@ -39,7 +39,7 @@ func noise() map[string]func(net.Conn) {
 	}
 }
 
-func TestWhatStrangersSendDoesNotFillTheLog(t *testing.T) {
+func TestWhatUnknownClientsSendDoesNotFillTheLog(t *testing.T) {
 	var mu sync.Mutex
 	var lines []string
 	h := newHouse(t)

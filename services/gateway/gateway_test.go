@@ -246,14 +246,14 @@ func TestClientCertificatesAreIdentities(t *testing.T) {
 	if got := ask(t, httpClient(t, clientCert), "GET", base+"/pods", ""); got.status != 200 {
 		t.Errorf("with a good certificate: %d %q", got.status, got.body)
 	}
-	_, stranger := clientCA(t, "cert-admin")
-	if got := ask(t, httpClient(t, stranger), "GET", base+"/pods", ""); got.status != 401 {
-		t.Errorf("with a stranger's certificate: %d %q", got.status, got.body)
+	_, unknown := clientCA(t, "cert-admin")
+	if got := ask(t, httpClient(t, unknown), "GET", base+"/pods", ""); got.status != 401 {
+		t.Errorf("with an unknown client's certificate: %d %q", got.status, got.body)
 	}
 	if got := ask(t, httpClient(t), "GET", base+"/pods", "admin-token"); got.status != 200 {
 		t.Errorf("with a token instead: %d %q", got.status, got.body)
 	}
-	// The CA is replaced: the stranger is known from the next request on.
+	// The CA is replaced: the unknown client is known from the next request on.
 	newCA, newCert := clientCA(t, "cert-admin")
 	if err := os.WriteFile(file, newCA, 0o600); err != nil {
 		t.Fatal(err)

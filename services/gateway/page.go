@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/exposition"
 	"github.com/polylet/polylet/services/gateway/internal/nodepage"
+	"github.com/polylet/polylet/services/gateway/internal/peer"
 )
 
 // page is the port for people, and of cAdvisor's metrics, as the kubelet once had. Any
@@ -13,8 +15,8 @@ import (
 // own, or a few who read slowly would take all memory of stats.
 func (r *routes) page() http.Handler {
 	return documentClass("documents of the page").Wrap(nodepage.New(nodepage.Config{
-		NodeName: r.cfg.NodeName, Podsync: r.peers.Podsync, Probes: r.peers.Probes, Stats: r.peers.Stats, Nodestatus: r.peers.Nodestatus,
-		Metrics: exposition.Text("stats", r.stats.CAdvisor),
+		NodeName: r.cfg.NodeName, Peers: peer.NewPage(r.peers.Podsync, r.peers.Probes, r.peers.Stats, r.peers.Nodestatus),
+		Metrics: exposition.Text(service.Stats, r.stats.CAdvisor),
 	}))
 }
 

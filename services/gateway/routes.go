@@ -12,6 +12,7 @@ import (
 
 	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/checkpoint"
 	"github.com/polylet/polylet/services/gateway/internal/debug"
 	"github.com/polylet/polylet/services/gateway/internal/document"
@@ -21,7 +22,7 @@ import (
 	"github.com/polylet/polylet/services/gateway/internal/logs"
 	"github.com/polylet/polylet/services/gateway/internal/nodelog"
 	"github.com/polylet/polylet/services/gateway/internal/peer"
-	"github.com/polylet/polylet/services/gateway/internal/rest"
+	"github.com/polylet/polylet/services/gateway/internal/peer/rest"
 	"github.com/polylet/polylet/services/gateway/internal/route"
 	"github.com/polylet/polylet/services/gateway/internal/streaming"
 	"github.com/polylet/polylet/services/gateway/internal/zpage"
@@ -77,9 +78,9 @@ const (
 	// may exec into one pod could else keep everybody from the logs of all.
 	streamsAtOnce = 512
 	streamsOfOne  = 384
-	// patience is how long a session, a log or a review waits for a process that is just
+	// readyTimeout is how long a session, a log or a review waits for a process that is just
 	// being started again: a person's command does not end because it came then.
-	patience = 3 * time.Second
+	readyTimeout = 3 * time.Second
 	// longRequest is how many bytes of a stream's request are no matter. What is longer,
 	// up to the megabyte that the apiserver lets through, is held as long as the stream,
 	// decoded beside what came: hundreds of them are all memory that this process may
@@ -103,7 +104,7 @@ func newRoutes(cfg Config, deps Deps, meter *httpmetrics.Meter) (*routes, error)
 	}
 	r := &routes{
 		cfg: cfg, documents: documents, slis: slis, meter: meter, peers: deps,
-		podsync: peer.NewPodsync(rpc.Patient(deps.Podsync, patience)), stats: peer.NewStats(deps.Stats), nodestatus: peer.NewNodestatus(deps.Nodestatus),
+		podsync: peer.NewPodsync(rpc.WaitForReady(deps.Podsync, readyTimeout)), stats: peer.NewStats(deps.Stats), nodestatus: peer.NewNodestatus(deps.Nodestatus),
 		reading:   documentClass("documents"),
 		open:      documentClass("documents of the read-only port"),
 		streaming: inflight.New(inflight.Config{Name: "streams", AtOnce: streamsAtOnce, MostOfOne: streamsOfOne, Of: namespace}),
@@ -113,17 +114,17 @@ func newRoutes(cfg Config, deps Deps, meter *httpmetrics.Meter) (*routes, error)
 	for _, p := range []struct {
 		name string
 		conn grpc.ClientConnInterface
-	}{{"podsync", deps.Podsync}, {"probes", deps.Probes}, {"stats", deps.Stats}, {"nodestatus", deps.Nodestatus}, {"gateway", deps.Self}} {
+	}{{service.Podsync, deps.Podsync}, {service.Probes, deps.Probes}, {service.Stats, deps.Stats}, {service.Nodestatus, deps.Nodestatus}, {service.Gateway, deps.Self}} {
 		common := peer.NewCommon(p.conn)
 		r.common = append(r.common, process{p.name, common})
 		source := exposition.Source{Service: p.name, Gather: common.Families("")}
-		if p.name == "gateway" {
+		if p.name == service.Gateway {
 			source.Gather = gather(deps.Metrics)
 		}
 		sources = append(sources, source)
 	}
 	r.merged = exposition.Merged(sources...)
-	r.probes = exposition.One(exposition.Source{Service: "probes", Gather: r.common[1].Families("probes")})
+	r.probes = exposition.One(exposition.Source{Service: service.Probes, Gather: r.common[1].Families(service.Probes)})
 	r.sessions = streaming.Sessions{Runtime: r.podsync, Meter: meter, NoTranslation: cfg.KeepWebSockets}
 	return r, nil
 }
@@ -219,8 +220,8 @@ func (r *routes) shared(class *inflight.Class, others []string) *route.Table {
 		route.Route{Pattern: "/pods", Slash: true, Methods: get, Produces: jsonType, Handler: class.Wrap(r.documents)},
 		route.Route{Pattern: "/stats/summary", Slash: true, Methods: getPost, Produces: jsonType, Handler: class.Wrap(r.documents)},
 		route.Route{Pattern: "/metrics", Methods: others, Handler: class.Wrap(r.merged)},
-		route.Route{Pattern: "/metrics/cadvisor", Methods: others, Handler: class.Wrap(exposition.Text("stats", r.stats.CAdvisor))},
-		route.Route{Pattern: "/metrics/resource", Methods: others, Handler: class.Wrap(exposition.Text("stats", r.stats.Resource))},
+		route.Route{Pattern: "/metrics/cadvisor", Methods: others, Handler: class.Wrap(exposition.Text(service.Stats, r.stats.CAdvisor))},
+		route.Route{Pattern: "/metrics/resource", Methods: others, Handler: class.Wrap(exposition.Text(service.Stats, r.stats.Resource))},
 		route.Route{Pattern: "/metrics/probes", Methods: others, Handler: class.Wrap(r.probes)},
 		route.Route{Pattern: "/metrics/slis", Methods: others, Handler: class.Wrap(r.slis)},
 	)

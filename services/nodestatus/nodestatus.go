@@ -27,6 +27,7 @@ import (
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/nodeaddr"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
 	"github.com/polylet/polylet/services/nodestatus/internal/assigned"
 	"github.com/polylet/polylet/services/nodestatus/internal/csinode"
@@ -262,7 +263,7 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 // Run keeps Node and Lease until ctx is done; then it returns nil. It returns
 // an error only when the configuration cannot work on this machine.
 func (s *Service) Run(ctx context.Context) error {
-	group := daemon.NewGroup(ctx, "nodestatus")
+	group := daemon.NewGroup(ctx, service.Nodestatus)
 	group.Go("runtime", s.podsync.RunRuntime)
 	group.Go("images", s.podsync.RunImages)
 	group.Go("machine", s.stats.RunMachine)

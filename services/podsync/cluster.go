@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/nodeinfo"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
@@ -73,7 +74,7 @@ func (w *wiring) report() {
 		Epoch: deps.Epoch, Events: notice.Probes{Notices: w.notices}, Results: w.pods, Health: deps.Health, Memory: w.cfg.stateFile("probe-results.json"),
 	})
 	w.loads = append(w.loads, w.probes.Load, w.ends.Load, w.conditions.Load)
-	w.add("probes", w.probes.Run)
+	w.add(service.Probes, w.probes.Run)
 	w.add("conditions", w.conditions.Run)
 	w.add("ends of pods", w.ends.Run)
 	w.add("events", w.events.Run)

@@ -17,7 +17,7 @@ func Default() Config {
 		Admission:  AdmissionConfig{Deadline: 5 * time.Minute, PodLevelResources: true},
 		Pods: PodsConfig{
 			FirstRestartPeriod: 10 * time.Second, MaxRestartPeriod: 5 * time.Minute,
-			RestartRules: true, RestartAll: true, EnvFiles: true, HostnameOverride: true, ReadyToStart: true,
+			RestartRules: true, RestartAll: true, EnvFiles: true, HostnameOverride: true, ReadyToStart: true, ControllerAttaches: true,
 			UserNamespaceIDs: 65536, DeadContainers: 1,
 		},
 		Resize: ResizeConfig{PodLevel: true, InitContainers: true},

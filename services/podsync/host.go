@@ -29,7 +29,7 @@ func (w *wiring) setUpHost() {
 	w.node.Subscribe(w.podCIDR.Check)
 	w.makeCgroups()
 	if deps.Plugins != nil {
-		w.add("plugins", func(ctx context.Context) error { return deps.Plugins(ctx, w.csi) })
+		w.add("plugins", func(ctx context.Context) error { return deps.Plugins(ctx, csiDrivers{w.csi}) })
 	} else if cfg.PluginsDir != "" {
 		w.add("plugins", plugins.New(plugins.Config{
 			Dir: cfg.PluginsDir, Handlers: map[string]plugins.Handler{registration.CSIPlugin: w.csi},

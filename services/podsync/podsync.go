@@ -12,112 +12,25 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/nodeinfo"
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/host/alone"
 	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
-	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/logrotate"
 	"github.com/polylet/polylet/services/podsync/internal/report/event"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
-	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/server"
-	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
-
-// Deps are what podsync is given.
-type Deps struct {
-	// Metrics is the process's main registry.
-	Metrics prometheus.Registerer
-	Health  health.Reporter
-	Epoch   uint64
-	// Runtime and Images are connections to the container runtime; see DialRuntime.
-	Runtime, Images grpc.ClientConnInterface
-	// Client is nil in standalone mode. Events is the client for events, which
-	// have a rate limit of their own; nil is Client.
-	Client, Events kubernetes.Interface
-
-	// The rest stands in for the host where podsync runs on none, as in the
-	// simulation; nil is the host's own.
-	Mounter     Mounter
-	Notifier    Notifier // of static pods' manifests
-	LogNotifier Notifier // of containers' logs
-	HostsGuard  HostsGuard
-	HostIPs     func() []string
-	FreePercent func(dir string) (float64, error)
-	// Plugins finds the CSI drivers of the node and has them taken, until ctx is done, and
-	// DialCSI connects with one.
-	Plugins func(ctx context.Context, csi plugins.Handler) error
-	DialCSI func(socket string) (csi.Conn, error)
-	// makeCgroups makes the manager of the cgroups.
-	makeCgroups func(cgroup.Config) (cgroup.Manager, error)
-}
-
-// Mounter mounts filesystems.
-type Mounter interface {
-	// Tmpfs mounts a tmpfs on target; sizeBytes 0 means the kernel's default.
-	Tmpfs(target string, sizeBytes int64) error
-	// Huge mounts a hugetlbfs on target.
-	Huge(target string, pageBytes, sizeBytes int64) error
-	// Bind mounts source (a path, also /proc/self/fd/N) on target.
-	Bind(source, target string) error
-	// Device mounts the filesystem of a block device, which is made if the device holds
-	// nothing, and mended if need be.
-	Device(ctx context.Context, device, target, filesystem string, options []string) error
-	// Resize makes the filesystem of a block device that is mounted on target as large as
-	// the device.
-	Resize(ctx context.Context, device, target string) error
-	// Remote mounts a filesystem of a server, with what the host has for that. It takes as
-	// long as the server does, and ends with ctx.
-	Remote(ctx context.Context, source, target, filesystem string, options []string) error
-	// UnmountRemote is Unmount for one whose server may not answer any more.
-	UnmountRemote(ctx context.Context, target string) error
-	// Served are the mounts at and below dir of which a server is asked, or a process.
-	Served(dir string) (map[string]bool, error)
-	// AskedAt is the first of them that a path comes to, with its links; empty when it comes
-	// to none.
-	AskedAt(path string) (string, error)
-	// Fullness says how full the filesystem at a path is, whose server may not answer.
-	Fullness(ctx context.Context, path string) (mount.Fullness, error)
-	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
-	Restrict(target string, options []string) error
-	// Release ends loop devices that hold file open.
-	Release(file string) error
-	// Unmount ends the mount on target; nil when there is none.
-	Unmount(target string) error
-	// Mounted says whether target is a mount point; false when it does not exist.
-	Mounted(target string) (bool, error)
-	// Share makes what is mounted below dir from now on be seen in other mount
-	// namespaces, and what is mounted there below it here; changed: it was not so.
-	Share(dir string) (changed bool, err error)
-}
-
-// Notifier tells of changes of files. One of manifests may have NotifyRemoved as
-// well, with a function that is called for each file that was removed.
-type Notifier interface {
-	// Notify calls changed after each change of the directory (or of the one
-	// file) at path until ctx is done. It returns an error when it cannot watch.
-	Notify(ctx context.Context, path string, changed func()) error
-}
-
-// HostsGuard keeps the pods' hosts files and termination logs small.
-type HostsGuard interface {
-	// Watch never waits.
-	Watch(file string)
-	// Run guards until ctx is done.
-	Run(ctx context.Context) error
-}
 
 // Service is podsync.
 type Service struct {
@@ -206,7 +119,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for _, load := range s.loads {
 		load(klog.FromContext(ctx))
 	}
-	group := daemon.NewGroup(ctx, "podsync")
+	group := daemon.NewGroup(ctx, service.Podsync)
 	for _, p := range s.parts {
 		if p.once {
 			group.Once(p.name, p.run)

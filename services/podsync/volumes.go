@@ -4,10 +4,10 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
+	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 	"github.com/polylet/polylet/services/podsync/internal/report/claimstatus"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
 	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
@@ -23,7 +23,10 @@ func (w *wiring) setUpVolumes() {
 	withCSI := csi.Deps{
 		SELinux: selinux.NewHost(),
 		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: w.pods, Metrics: w.metrics,
-		Cluster: w.objects, Events: w.events, Dial: deps.DialCSI,
+		Cluster: w.objects, Events: w.events,
+	}
+	if deps.DialCSI != nil {
+		withCSI.Dial = func(socket string) (csi.Conn, error) { return deps.DialCSI(socket) }
 	}
 	with := volume.Deps{
 		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
@@ -39,7 +42,7 @@ func (w *wiring) setUpVolumes() {
 	disks := scsi.New(scsi.Config{RootDir: cfg.RootDir}, withDisks)
 	with.Disks, withCSI.Disks = disks, disks
 	w.csi = csi.New(csi.Config{
-		RootDir: cfg.RootDir, NodeName: cfg.Node.Name, Epoch: deps.Epoch, NoController: cfg.Pods.NoController, SELinuxMount: cfg.Pods.SELinuxMount,
+		RootDir: cfg.RootDir, NodeName: cfg.Node.Name, Epoch: deps.Epoch, NoController: !cfg.Pods.ControllerAttaches, SELinuxMount: cfg.Pods.SELinuxMount,
 		Standalone: deps.Client == nil,
 	}, withCSI)
 	with.CSI = w.csi
@@ -63,9 +66,20 @@ func (w *wiring) setUpVolumes() {
 type disksInUse struct{ w *wiring }
 
 // Hold implements scsi.InUse.
-func (d disksInUse) Hold(ctx context.Context, uid types.UID, name v1.UniqueVolumeName, stands bool) error {
-	return d.w.csi.Hold(ctx, uid, name, stands)
+func (d disksInUse) Hold(ctx context.Context, pod *v1.Pod, name v1.UniqueVolumeName, own, stands bool) error {
+	return d.w.csi.Hold(ctx, pod, name, own, stands)
 }
 
 // SettleSoon implements scsi.InUse.
 func (d disksInUse) SettleSoon(name v1.UniqueVolumeName) { d.w.csi.SettleSoon(name) }
+
+// csiDrivers takes CSI drivers that somebody else than host/plugins has found.
+type csiDrivers struct{ csi *csi.Volumes }
+
+// Register implements PluginHandler.
+func (d csiDrivers) Register(ctx context.Context, p Plugin) error {
+	return d.csi.Register(ctx, plugins.Plugin(p))
+}
+
+// Deregister implements PluginHandler.
+func (d csiDrivers) Deregister(p Plugin) { d.csi.Deregister(plugins.Plugin(p)) }

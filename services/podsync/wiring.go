@@ -143,7 +143,7 @@ func (w *wiring) trace() error {
 		return err
 	}
 	w.lines.Tracer = tracer
-	w.deps.Runtime, w.deps.Images = trace.Calls(w.deps.Runtime), trace.Calls(w.deps.Images)
+	w.deps.Runtime, w.deps.Images = cri.Traced(w.deps.Runtime, trace.Call), cri.Traced(w.deps.Images, trace.Call)
 	w.add("traces", tracer.Run)
 	return nil
 }
@@ -181,16 +181,7 @@ func (w *wiring) work() error {
 	if w.deps.Metrics != nil {
 		counts = worker.NewMetrics(w.deps.Metrics)
 	}
-	w.gate = gate.New(gate.Config{
-		Standalone: cfg.Node.Standalone, Deadline: cfg.Admission.Deadline, AllowedUnsafeSysctls: cfg.Admission.AllowedUnsafeSysctls,
-		NoPodLevelResources: !cfg.Admission.PodLevelResources, DeclaredFeatures: cfg.Admission.DeclaredFeatures,
-		Resize: resize.Policies{
-			StaticCPU: cfg.Resize.StaticCPU, StaticMemory: cfg.Resize.StaticMemory,
-			ExclusiveCPUs: cfg.Resize.ExclusiveCPUs, ExclusiveMemory: cfg.Resize.ExclusiveMemory, Swap: cfg.Pods.LimitedSwap,
-			NoPodLevel: !cfg.Resize.PodLevel, NoInitContainers: !cfg.Resize.InitContainers,
-		},
-		GoneDevices: func() []v1.ResourceName { return w.devices.Last().Resources },
-	}, w.node, w.observer)
+	w.gate = gate.New(w.admission(), w.node, w.observer)
 	admits := admits{w.gate}
 	left := leftovers.Finder{LogsDir: cfg.Logs.Dir, Volumes: w.volumes, Cgroups: w.cgroups}
 	if w.nodeCgroups != nil {
@@ -199,7 +190,7 @@ func (w *wiring) work() error {
 	w.pods.Registry = worker.New(worker.Config{Sources: w.sources.Names(), MaxDead: cfg.Pods.MaxDeadContainers}, worker.Deps{
 		Executor: executor, Status: w.statuses, Probes: w.probes, Events: w.events, Pods: w.shown, Mirrors: w.mirrors, Metrics: counts,
 		Conditions: w.conditions, Ends: w.ends, Timelines: w.lines, Allocations: w.allocations, Node: w.nodeFacts,
-		Admit: admits.admit, Unmet: admits.Unmet, Resize: admits.resize,
+		Admit: admits.admit, Short: w.gate.Short, Unmet: admits.Unmet, Resize: admits.resize,
 		OnDisk: left.Find, AllKnown: w.probes.Prune, InDoubt: w.notices.InDoubt, ActiveChanged: w.activeChanged(),
 	})
 	w.add("workers", w.pods.Run)
@@ -211,13 +202,28 @@ func (w *wiring) work() error {
 	return nil
 }
 
+// admission says which pods may run.
+func (w *wiring) admission() gate.Config {
+	cfg := w.cfg
+	return gate.Config{
+		Standalone: cfg.Node.Standalone, Deadline: cfg.Admission.Deadline, AllowedUnsafeSysctls: cfg.Admission.AllowedUnsafeSysctls,
+		NoPodLevelResources: !cfg.Admission.PodLevelResources, DeclaredFeatures: cfg.Admission.DeclaredFeatures,
+		Resize: resize.Policies{
+			StaticCPU: cfg.Resize.StaticCPU, StaticMemory: cfg.Resize.StaticMemory,
+			ExclusiveCPUs: cfg.Resize.ExclusiveCPUs, ExclusiveMemory: cfg.Resize.ExclusiveMemory, Swap: cfg.Pods.LimitedSwap,
+			NoPodLevel: !cfg.Resize.PodLevel, NoInitContainers: !cfg.Resize.InitContainers,
+		},
+		GoneDevices: func() []v1.ResourceName { return w.devices.Last().Resources },
+	}
+}
+
 // serve makes what answers RPCs.
 func (w *wiring) serve() (err error) {
 	w.server, err = server.New(server.Deps{
 		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi, Volumes: w.volumes,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
-		Stops: stops{w.pods}, Pressure: w.gate.SetPressure, Reclaim: reclaims{w.pods, w.collector}, Shutdown: w.setShutdown,
+		Stops: stops{w.pods}, Pressure: w.setPressure, Reclaim: reclaims{w.pods, w.collector}, Shutdown: w.setShutdown,
 		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,
 		CheckpointDir: filepath.Join(w.cfg.RootDir, "checkpoints"), FreePercent: w.deps.FreePercent,
 		Logs: logs.New(logs.Config{Root: w.cfg.Logs.Dir}, logs.Deps{Notifier: w.deps.LogNotifier}),

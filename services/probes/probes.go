@@ -18,8 +18,9 @@ import (
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/probes/internal/handler"
-	"github.com/polylet/polylet/services/probes/internal/metric"
+	"github.com/polylet/polylet/services/probes/internal/metrics"
 	"github.com/polylet/polylet/services/probes/internal/outbox"
 	"github.com/polylet/polylet/services/probes/internal/peer"
 	"github.com/polylet/polylet/services/probes/internal/prober"
@@ -59,7 +60,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Health == nil {
 		deps.Health = health.Discard()
 	}
-	meter, err := metric.New(deps.ProbeMetrics, time.Now())
+	meter, err := metrics.New(deps.ProbeMetrics, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 
 // Run probes until ctx is done; nil then. podsync may come and go meanwhile.
 func (s *Service) Run(ctx context.Context) error {
-	group := daemon.NewGroup(ctx, "probes")
+	group := daemon.NewGroup(ctx, service.Probes)
 	group.Go("prober", s.engine.Run)
 	group.Go("targets", s.client.Run)
 	return group.Wait()

@@ -1,7 +1,7 @@
 // Command bench measures a node: how fast it starts and ends pods, what its API
 // gives, what it notices and costs, and how it does with hundreds of pods. It
-// must run on real parts only; figures of different runs are not to be compared,
-// the columns of one run are.
+// must never measure doubles of what a user has, but where a column says so; figures of
+// different runs are not to be compared, the columns of one run are.
 package main
 
 import (

@@ -1,5 +1,6 @@
 // Package contract_test plays the CRI contract of internal/testkit against real runtimes,
-// so that what the fake runtime pretends is what containerd does.
+// so that what the fake runtime pretends is what containerd does. It must never ask one
+// of them for what it does not ask the other.
 package contract_test
 
 import (

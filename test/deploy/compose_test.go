@@ -1,5 +1,5 @@
 // Package deploy tests the ways to run a node that deploy/ offers, each with
-// its real supervisor.
+// its real supervisor. It must never have files of its own where deploy/ has them.
 package deploy
 
 import (

@@ -1,6 +1,6 @@
 // Package kubeadm_test runs the real kubeadm on machines whose agent is polylet
 // under the name kubelet. It needs root and minutes, so it runs only when
-// POLYLET_NODE_TESTS is set.
+// POLYLET_NODE_TESTS is set. It must never help kubeadm over what a user would stumble on.
 package kubeadm_test
 
 import (

@@ -1,6 +1,6 @@
 // Package node_test runs whole nodes on real parts: containerd, runc, CNI, etcd
 // and kube-apiserver. It needs root and minutes, so it runs only when
-// POLYLET_NODE_TESTS is set.
+// POLYLET_NODE_TESTS is set. It must never have a double where a user has the real part.
 package node_test
 
 import (

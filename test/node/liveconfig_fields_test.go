@@ -26,6 +26,7 @@ import (
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
 	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/testkit/configgen"
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/internal/testkit/selfsigned"
@@ -256,7 +257,7 @@ func (o *observer) row(f configgen.Field, state liveconf.State, before *kubeletc
 	o.Helper()
 	var again, inPlace []string
 	now := o.steadyPIDs()
-	for _, name := range configslice.Services() {
+	for _, name := range service.ServersFirst() {
 		switch {
 		case now[name] != pids[name]:
 			again = append(again, name)

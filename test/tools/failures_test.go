@@ -1,4 +1,5 @@
-// Package tools_test runs the scripts of tools/ that have rules of their own.
+// Package tools_test runs the scripts of tools/ that have rules of their own. It must
+// never change the checkout that it runs in.
 package tools_test
 
 import (

@@ -104,10 +104,10 @@ const standalone = "[Service]\nEnvironment=\"KUBELET_KUBECONFIG_ARGS=\"\n"
 
 // strict ends a process with SIGSYS at a system call that its unit's filter has
 // not, where the unit itself gives an error that a program may pass over in
-// silence. patient is for an emulated processor that gets a tenth of a real one.
+// silence. longWatchdog is for an emulated processor that gets a tenth of a real one.
 const (
-	strict  = "[Service]\nSystemCallErrorNumber=kill\n"
-	patient = "WatchdogSec=30min\n"
+	strict       = "[Service]\nSystemCallErrorNumber=kill\n"
+	longWatchdog = "WatchdogSec=30min\n"
 )
 
 func dropIn(service string) string {
@@ -135,7 +135,7 @@ func installFiles() error {
 	for _, s := range append([]string{"handout"}, services...) {
 		text := strict
 		if s != "handout" { // which has no watchdog
-			text += patient
+			text += longWatchdog
 		}
 		if err := write("/etc/systemd/system/polylet-"+s+".service.d/machine.conf", text); err != nil {
 			return err

@@ -115,8 +115,8 @@ type View struct {
 type Source struct {
 	cfg   Config
 	store *store
-	// heard: something is offered; hurry: a person does not want to wait for it.
-	heard, hurry wake.Signal
+	// heard: something is offered; urgent: a person does not want to wait for it.
+	heard, urgent wake.Signal
 
 	mu       sync.Mutex
 	offered  *Document // if offers
@@ -138,7 +138,7 @@ func Open(cfg Config) *Source {
 	if cfg.Deadline <= 0 {
 		cfg.Deadline = liveconf.DefaultDeadline
 	}
-	s := &Source{cfg: cfg, heard: wake.New(), hurry: wake.New(), store: &store{dir: cfg.Dir, node: cfg.Node, build: cfg.Build, log: cfg.Log}}
+	s := &Source{cfg: cfg, heard: wake.New(), urgent: wake.New(), store: &store{dir: cfg.Dir, node: cfg.Node, build: cfg.Build, log: cfg.Log}}
 	if err := s.store.ready(); err != nil {
 		cfg.Log.Error(err, "What the cluster assigns cannot be kept", "directory", cfg.Dir)
 	}
@@ -330,7 +330,7 @@ func (s *Source) Bad(bad, instead *kubeletconfig.Loaded, why, file string) bool 
 // Retry implements liveconf.Over. What waits is taken in at once.
 func (s *Source) Retry() {
 	s.store.forgetBad()
-	s.hurry.Set()
+	s.urgent.Set()
 }
 
 func (s *Source) changed() {

@@ -16,6 +16,7 @@ import (
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/service"
 )
 
 var errKilled = errors.New("killed")
@@ -74,8 +75,8 @@ func (o *owned) start(running bool) {
 // take has all services run a configuration.
 func (o *owned) take(l *kubeletconfig.Loaded) {
 	sums, fields := map[string]string{}, l.Fields()
-	for _, service := range configslice.Services() {
-		sums[service] = configslice.Checksum(fields, service)
+	for _, name := range service.ServersFirst() {
+		sums[name] = configslice.Checksum(fields, name)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

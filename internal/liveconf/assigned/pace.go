@@ -89,7 +89,7 @@ func (s *Source) TakeIn(ctx context.Context, taken func()) {
 // awaitPace waits, until nothing is assigned any more or a person does not want to.
 func (s *Source) awaitPace(ctx context.Context, p *pace, wait time.Duration) {
 	select {
-	case <-s.hurry: // it was about something before
+	case <-s.urgent: // it was about something before
 	default:
 	}
 	s.setWaits(p.String())
@@ -102,7 +102,7 @@ func (s *Source) awaitPace(ctx context.Context, p *pace, wait time.Duration) {
 			return
 		case <-timer.C:
 			return
-		case <-s.hurry:
+		case <-s.urgent:
 			p.forget()
 			return
 		case <-s.heard:

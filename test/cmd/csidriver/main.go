@@ -1,4 +1,4 @@
-// csidriver is a CSI driver for tests: each volume is a tmpfs that holds the file "id"
+// Command csidriver is a CSI driver for tests: each volume is a tmpfs that holds the file "id"
 // with the volume's id, or a loop device of 1 MiB. A file in the directory of faults,
 // called as what is asked of it ("NodePublishVolume", or "NodePublishVolume done" for
 // after it), makes that hang until the file is gone when it is empty, and else fail with
@@ -6,7 +6,7 @@
 //
 // A file "max-volumes" there changes how many volumes it says that the node may have.
 //
-// It keeps nothing: it can be killed at any time, and the next one goes on.
+// It must never keep anything: it can be killed at any time, and the next one goes on.
 package main
 
 import (

@@ -5,6 +5,8 @@
 //
 // A second socket, for whoever measures, says how often each method was called
 // and ends containers; see control.go.
+//
+// It must never run a process, or stand where a user would have a runtime.
 package main
 
 import (

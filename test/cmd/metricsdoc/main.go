@@ -1,7 +1,8 @@
 // Command metricsdoc writes docs/metrics.md from what the processes register:
 // from the golden lists that each service's tests hold to its registry, from the
 // list of the kubelet's metrics, and from the reasons why some of those are not
-// there. It fails when the three disagree. `make docs` calls it.
+// there. It fails when the three disagree; it must never decide which is
+// right. `make docs` calls it.
 package main
 
 import (

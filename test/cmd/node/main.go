@@ -1,7 +1,7 @@
 // Command node is behind `make run`, `make cluster`, `make kubeadm` and `make
 // clean-node`: it brings up a development node, or a cluster, and takes it away.
-// It must touch nothing of the machine but its own instance and Debian packages
-// that are missing.
+// It must never touch anything of the machine but its own instance and Debian
+// packages that are missing.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Command peers makes a machine ready for node tests: it builds the pinned
 // programs, all of them and those of this checkout when none are named, and as root
-// installs the Debian packages that are missing.
+// installs the Debian packages that are missing. It must never start any of them.
 package main
 
 import (

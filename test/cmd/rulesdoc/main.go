@@ -2,7 +2,7 @@
 // tests that fail when it is broken. It reads the rules from docs/rules/*.txt,
 // looks every named test up in the tree, and fails when one does not exist, when
 // a row of a table is not there, or when more rules are without a test than
-// docs/rules/gaps allows. `make docs` calls it.
+// docs/rules/gaps allows. It must never know a rule itself. `make docs` calls it.
 package main
 
 import (

@@ -1,6 +1,7 @@
 // Command systemctl stands in for systemd's where there is none: it hands its
 // arguments to the harness that keeps the machine's units (harness/units), prints
-// what that answers, and ends with its exit code. It decides nothing.
+// what that answers, and ends with its exit code. It must never
+// decide anything.
 package main
 
 import (

@@ -1,5 +1,5 @@
 // Command coredns is CoreDNS with the plugins that a test cluster needs, and those
-// that kubeadm's Corefile names.
+// that kubeadm's Corefile names. It must never change what CoreDNS does.
 package main
 
 import (

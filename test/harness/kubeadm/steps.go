@@ -125,12 +125,12 @@ func (c *Cluster) Token(ctx context.Context, n *Node) (endpoint, token, hash str
 	return "", "", "", fmt.Errorf("kubeadm prints no command to join with:\n%s", out)
 }
 
-// patience is how long kubeadm join waits for the agent's certificate.
-const patience = 8 * time.Minute
+// joinTimeout is how long kubeadm join waits for the agent's certificate.
+const joinTimeout = 8 * time.Minute
 
 // Join runs kubeadm join on a node with a token that another makes.
 func (c *Cluster) Join(ctx context.Context, n, with *Node) (string, error) {
-	return c.JoinWithin(ctx, n, with, patience)
+	return c.JoinWithin(ctx, n, with, joinTimeout)
 }
 
 // JoinWithin is Join that waits for the agent's certificate as long as is said.

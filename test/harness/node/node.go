@@ -16,6 +16,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/test/harness/cluster"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/process"
@@ -24,15 +25,15 @@ import (
 
 // Names of the five processes, in an order in which they can be started.
 const (
-	Podsync    = "podsync"
-	Probes     = "probes"
-	Stats      = "stats"
-	Nodestatus = "nodestatus"
-	Gateway    = "gateway"
+	Podsync    = service.Podsync
+	Probes     = service.Probes
+	Stats      = service.Stats
+	Nodestatus = service.Nodestatus
+	Gateway    = service.Gateway
 )
 
 // Services lists the five.
-func Services() []string { return []string{Podsync, Probes, Stats, Nodestatus, Gateway} }
+func Services() []string { return service.All() }
 
 // Config says how to run the node.
 type Config struct {

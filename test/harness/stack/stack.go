@@ -1,6 +1,6 @@
 // Package stack brings up what a node runs on, part by part, and takes it away:
 // images in a registry, containerd, a control plane, the node. Everything is the
-// instance's. It installs nothing, and decides nothing of what is run.
+// instance's. It must never install anything, or decide what is run.
 package stack
 
 import (

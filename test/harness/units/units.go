@@ -1,6 +1,6 @@
 // Package units stands in for systemd on a machine without it, as far as kubeadm
 // asks it: it starts, stops and restarts services by name and says how they are.
-// It knows the units that it was given and starts nothing else.
+// It must never start anything but the units that it was given.
 package units
 
 import (

@@ -1,6 +1,6 @@
 // Command pause holds a sandbox's namespaces where no C compiler is at hand to
 // build the smaller one in test/harness/images. It reaps the orphans of the
-// sandbox and ends on SIGTERM or SIGINT. It must do nothing else.
+// sandbox and ends on SIGTERM or SIGINT. It must never do anything else.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Command testapp is what runs in the containers of the node tests: small
-// servers and misbehaviours, chosen by the first argument. It must stay a static
-// binary that needs nothing of its image.
+// servers and misbehaviours, chosen by the first argument. It must never need
+// anything of its image: it is a static binary.
 package main
 
 import (

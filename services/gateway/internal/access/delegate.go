@@ -34,7 +34,7 @@ type Config struct {
 	Begin Begin
 	// Trusted says whether the connection of a request's context is of somebody who was
 	// let in; nil says so of none. Familiar are the addresses of such; nil knows none.
-	// New tokens from there do not wait for what strangers ask.
+	// New tokens from there do not wait for what unknown clients ask.
 	Trusted  func(ctx context.Context) bool
 	Familiar *Familiar
 	// Lives counts the lives of who asks the apiserver: what one was told is not kept for the

@@ -46,9 +46,8 @@ func (f Filter) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// admit notes that somebody is let in. Whom everybody may be is as much a stranger as
-// before: where all may ask for /healthz, a flood of those would have the places of who
-// is known.
+// admit notes that somebody is let in. Whom everybody may be is as unknown as before:
+// where all may ask for /healthz, a flood of those would have the places of who is known.
 func (f Filter) admit(who user.Info, r *http.Request) {
 	if who.GetName() == user.Anonymous {
 		return

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-func TestWhomEverybodyMayBeStaysAStranger(t *testing.T) {
+func TestWhomEverybodyMayBeStaysUnknown(t *testing.T) {
 	for name, known := range map[string]bool{"scraper": true, user.Anonymous: false} {
 		admitted, familiar := 0, &Familiar{}
 		f := Filter{

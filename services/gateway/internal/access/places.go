@@ -115,7 +115,7 @@ type askers struct {
 // those with equal tokens take one place, but each its own memory. A few of each
 // address may always, and one of each connection, which are bounded: many may have one
 // address. Tokens that were good before are not counted, nor are those of
-// who has standing, or strangers who wait would keep them out.
+// who has standing, or unknown clients who wait would keep them out.
 const mostWaiting, fewWaiting = 512, 4
 
 type asker struct {
@@ -143,7 +143,7 @@ func (a *askers) who(ctx context.Context) standing {
 	case a.familiar.has(addressOf(ctx)):
 		return familiar
 	}
-	return stranger
+	return unknown
 }
 
 // around is what asks the cache: it notes who does.
@@ -160,7 +160,7 @@ func (a *askers) around(cache authenticator.Token) authenticator.Token {
 
 // enter counts a request that waits for what its token is.
 func (a *askers) enter(address string, who standing, token string) (leave func(), ok bool) {
-	counted, host := who == stranger && !a.good.has(token), inflight.HostOf(address)
+	counted, host := who == unknown && !a.good.has(token), inflight.HostOf(address)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if counted {
@@ -203,7 +203,7 @@ func (a *askers) asks(token string) (address string, who standing) {
 	if one := a.byToken[token]; one != nil {
 		return one.address, one.who
 	}
-	return "", stranger
+	return "", unknown
 }
 
 // within is what the cache asks: each question has its place, one about a token
@@ -221,7 +221,7 @@ func (a *askers) within(review authenticator.Token) authenticator.Token {
 				return nil, false, errTooMany
 			}
 		}
-		end := a.begin(address, good || who != stranger)
+		end := a.begin(address, good || who != unknown)
 		if end == nil {
 			giveBack() // nothing was asked
 			return nil, false, errTooMany

@@ -72,7 +72,7 @@ func TestThoseWhoWaitOfAnAddressLeaveOneOfEachConnection(t *testing.T) {
 	})
 }
 
-func TestStrangersWhoWaitKeepNobodyOutWhoseTokenWasGood(t *testing.T) {
+func TestUnknownClientsWhoWaitKeepNobodyOutWhoseTokenWasGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
 		var hangs atomic.Bool

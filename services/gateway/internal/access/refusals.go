@@ -13,23 +13,24 @@ import (
 	"github.com/polylet/polylet/services/gateway/internal/inflight"
 )
 
-// How many questions about tokens that nobody has may go to the apiserver: so many at once
-// and so many a second of one address, and in all: of strangers, and of those who have
-// standing. A token that is somebody's costs nothing, nor does one that was good before, and
-// the first question of a connection costs nothing of its address's: many may have one
-// address, pods behind a router or of a node's IPv6 network, and who of them has a new token
-// comes with a new connection, while who invents them has to make one for each.
+// How many questions about tokens that nobody has may go to the apiserver: so many at
+// once and so many a second of one address, and in all: of unknown clients, and of those
+// who have standing. A token that is somebody's costs nothing, nor does one that was good
+// before, and the first question of a connection costs nothing of its address's: many may
+// have one address, pods behind a router or of a node's IPv6 network, and who of them has
+// a new token comes with a new connection, while who invents them has to make one for
+// each.
 const (
-	burstOfOne, rateOfOne             = 32, 5
-	burstOfStrangers, rateOfStrangers = 192, 30
-	burstOfFamiliar, rateOfFamiliar   = 64, 10
+	burstOfOne, rateOfOne           = 32, 5
+	burstOfUnknown, rateOfUnknown   = 192, 30
+	burstOfFamiliar, rateOfFamiliar = 64, 10
 	// mostAddresses bounds those that are remembered; others share one allowance.
 	mostAddresses = 4096
 )
 
 const (
-	// turnTime is how long a question waits for its turn when strangers' are spent: few
-	// addresses keep them so for as long as they like.
+	// turnTime is how long a question waits for its turn when unknown clients' are spent:
+	// few addresses keep them so for as long as they like.
 	turnTime = 3 * time.Second
 	// mostTurns is how many wait, and turnsOfOne how many of one connection.
 	mostTurns, turnsOfOne = 256, 4
@@ -43,22 +44,22 @@ const (
 type standing int
 
 const (
-	stranger standing = iota
+	unknown standing = iota
 	// familiar: somebody was let in from the address not long ago, who may have a new token.
 	familiar
 	// trusted: the connection is of somebody who was let in.
 	trusted
 )
 
-// refusals bound how many invented tokens a stranger has the apiserver asked about in a
-// time: the answers are kept, but each invented token is another. What strangers may ask
-// together is shared out by turns: next is always the address that had its last turn the
-// longest time ago, of an address the machine, of a machine the connection, and of those who
-// had none whoever is drawn, so that many who ask without end keep nobody waiting who asks
-// once. The zero value is ready.
+// refusals bound how many invented tokens an unknown client has the apiserver asked about
+// in a time: the answers are kept, but each invented token is another. What unknown
+// clients may ask together is shared out by turns: next is always the address that had
+// its last turn the longest time ago, of an address the machine, of a machine the
+// connection, and of those who had none whoever is drawn, so that many who ask without
+// end keep nobody waiting who asks once. The zero value is ready.
 type refusals struct {
 	mu       sync.Mutex
-	all      allowance // of strangers
+	all      allowance // of unknown clients
 	familiar allowance
 	of       map[string]*allowance
 	sources  map[string]time.Time // when machines (host) and connections (host:port) had their last turn
@@ -112,7 +113,7 @@ func (r *refusals) ask(ctx context.Context, address string, who standing) (giveB
 	now := time.Now()
 	r.mu.Lock()
 	one := r.hostLocked(name, now)
-	if who != stranger && one.lacks(now, rateOfOne, burstOfOne) <= 0 && r.familiar.lacks(now, rateOfFamiliar, burstOfFamiliar) <= 0 {
+	if who != unknown && one.lacks(now, rateOfOne, burstOfOne) <= 0 && r.familiar.lacks(now, rateOfFamiliar, burstOfFamiliar) <= 0 {
 		one.spent++
 		r.familiar.spent++
 		r.mu.Unlock()
@@ -207,7 +208,7 @@ func (r *refusals) removeLocked(t *turn) {
 // serveLocked gives turns to those who wait, as many as there are.
 func (r *refusals) serveLocked(now time.Time) {
 	for len(r.waiting) > 0 {
-		wait := r.all.lacks(now, rateOfStrangers, burstOfStrangers)
+		wait := r.all.lacks(now, rateOfUnknown, burstOfUnknown)
 		if wait > 0 {
 			r.lookAgainLocked(wait)
 			return

@@ -73,7 +73,7 @@ func (r *reviewed) flood(t *testing.T, addresses int) (end func()) {
 	}
 }
 
-func TestAStrangersInventedTokensAreAskedAboutNowAndThenOnly(t *testing.T) {
+func TestAnUnknownClientsInventedTokensAreAskedAboutNowAndThenOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReviewed()
 		if err := r.show(t.Context(), "10.1.0.0", "good"); err != nil {
@@ -101,22 +101,22 @@ func TestAStrangersInventedTokensAreAskedAboutNowAndThenOnly(t *testing.T) {
 	})
 }
 
-func TestStrangersOfManyAddressesHaveTheApiserverAskedLittle(t *testing.T) {
+func TestUnknownClientsOfManyAddressesHaveTheApiserverAskedLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReviewed()
 		end := r.flood(t, 100)
 		time.Sleep(20 * time.Second)
-		if asked, most := r.asked.Load(), int64(burstOfStrangers+20*rateOfStrangers+1); asked > most || asked < most/2 {
+		if asked, most := r.asked.Load(), int64(burstOfUnknown+20*rateOfUnknown+1); asked > most || asked < most/2 {
 			t.Errorf("in 20 s the apiserver was asked %d times, at most it should %d", asked, most)
 		}
 		end()
 	})
 }
 
-// TestStrangersOfManyAddressesKeepNoNewTokenOut: a few pods spend what all strangers may
-// ask, for as long as they like, and who comes meanwhile has a token that the gateway does
-// not know: a new scraper, or one whose token was rotated.
-func TestStrangersOfManyAddressesKeepNoNewTokenOut(t *testing.T) {
+// TestUnknownClientsOfManyAddressesKeepNoNewTokenOut: a few pods spend what all unknown
+// clients may ask, for as long as they like, and who comes meanwhile has a token that the
+// gateway does not know: a new scraper, or one whose token was rotated.
+func TestUnknownClientsOfManyAddressesKeepNoNewTokenOut(t *testing.T) {
 	for _, addresses := range []int{8, 100} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newReviewed()
@@ -199,15 +199,15 @@ func TestWhoIsNoOtherThanOneWhoInventsTokensComesInByChance(t *testing.T) {
 		if in < 2 {
 			t.Errorf("of %d times it came in %d times", times, in)
 		}
-		if n, most := r.asked.Load()-asked, int64(time.Since(begin).Seconds()*rateOfStrangers)+times+1; n > most {
+		if n, most := r.asked.Load()-asked, int64(time.Since(begin).Seconds()*rateOfUnknown)+times+1; n > most {
 			t.Errorf("the apiserver was asked %d times, at most it should %d", n, most)
 		}
 	})
 }
 
-// TestWhoHasStandingDoesNotWaitForStrangers: from addresses without end, each question is
-// the first of its address.
-func TestWhoHasStandingDoesNotWaitForStrangers(t *testing.T) {
+// TestWhoHasStandingDoesNotWaitForUnknownClients: from addresses without end, each
+// question is the first of its address.
+func TestWhoHasStandingDoesNotWaitForUnknownClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReviewed()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -252,13 +252,13 @@ func TestWhatIsSpentOfAnAddressIsNotThatOfItsTrustedConnections(t *testing.T) {
 func TestNothingIsLeftOfTurnsThatAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r refusals
-		r.all = allowance{spent: burstOfStrangers + 1000, at: time.Now()}
+		r.all = allowance{spent: burstOfUnknown + 1000, at: time.Now()}
 		var group sync.WaitGroup
 		had := atomic.Int64{}
 		for a := range 2 * mostTurns {
 			for range 2 * turnsOfOne {
 				group.Go(func() {
-					if _, ok := r.ask(t.Context(), fmt.Sprintf("10.0.%d.%d:1", a/250, a%250), stranger); ok {
+					if _, ok := r.ask(t.Context(), fmt.Sprintf("10.0.%d.%d:1", a/250, a%250), unknown); ok {
 						had.Add(1)
 					}
 				})

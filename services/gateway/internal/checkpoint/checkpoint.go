@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 	"github.com/polylet/polylet/services/gateway/internal/route"
 )
@@ -44,7 +45,7 @@ func Handler(take Take) http.Handler {
 		defer cancel()
 		path, err := take(ctx, route.Param(r, "namespace"), route.Param(r, "pod"), route.Param(r, "container"), timeout)
 		if err != nil {
-			httperror.Error(w, "podsync", err)
+			httperror.Error(w, service.Podsync, err)
 			return
 		}
 		body, err := json.Marshal(map[string][]string{"items": {path}})

@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/polylet/polylet/internal/service"
 )
 
 // SLIs are the results of the health checks as series. Safe for concurrent use;
@@ -33,7 +35,7 @@ func NewSLIs() (*SLIs, error) {
 			Name: "kubernetes_healthchecks_total", Help: "[STABLE] This metric records the results of all healthcheck.",
 		}, []string{"name", "status", "type"}),
 	}
-	s.document = One(Source{Service: "gateway", Gather: s.gather})
+	s.document = One(Source{Service: service.Gateway, Gather: s.gather})
 	return s, errors.Join(s.registry.Register(s.result), s.registry.Register(s.total),
 		s.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})))
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // OwnHost says whether a Host header is safe from DNS rebinding: an address
-// cannot be rebound, and localhost and the node's name are not a stranger's.
+// cannot be rebound, and localhost and the node's name are nobody else's.
 func OwnHost(host, nodeName string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -17,7 +17,7 @@ func OwnHost(host, nodeName string) bool {
 		nodeName != "" && host == strings.ToLower(nodeName)
 }
 
-// OnlyOwnHost serves next under names that no stranger's DNS can point here: a
+// OnlyOwnHost serves next under names that no other's DNS can point here: a
 // port that asks nobody who they are would else be read by any page that is
 // open in a browser on this machine.
 func OnlyOwnHost(nodeName string, next http.Handler) http.Handler {

@@ -12,12 +12,12 @@ import (
 
 // HeadersConfig says how many bytes requests may take that are under way.
 type HeadersConfig struct {
-	// Known and Strangers are how many of those who are known, and of all others.
-	Known, Strangers Share
+	// Known and Unknown are how many of those who are known, and of all others.
+	Known, Unknown Share
 	// Each is what a request takes beside its line and header.
 	Each int
-	// Of says whose a request is, and whether that is known: what strangers hold, who need
-	// no credential for it, keeps nobody out who has one.
+	// Of says whose a request is, and whether that is known: what unknown clients hold,
+	// who need no credential for it, keeps nobody out who has one.
 	Of func(*http.Request) (name string, known bool)
 }
 
@@ -30,8 +30,8 @@ type Share struct{ Most, MostOfOne int }
 type Headers struct {
 	cfg HeadersConfig
 
-	mu               sync.Mutex
-	known, strangers held
+	mu             sync.Mutex
+	known, unknown held
 }
 
 // held is what requests hold, in all and by whose they are.
@@ -59,7 +59,7 @@ const refusedTime = 10 * time.Second
 
 // NewHeaders returns Headers.
 func NewHeaders(cfg HeadersConfig) *Headers {
-	return &Headers{cfg: cfg, known: held{of: map[string]int{}}, strangers: held{of: map[string]int{}}}
+	return &Headers{cfg: cfg, known: held{of: map[string]int{}}, unknown: held{of: map[string]int{}}}
 }
 
 // Wrap returns a handler that serves next within the bounds. What is too much is not
@@ -102,7 +102,7 @@ type part struct {
 
 func (h *Headers) enter(r *http.Request) (*part, bool) {
 	name, known := h.cfg.Of(r)
-	p, most := &part{of: h, held: &h.strangers, name: name, n: RequestBytes(r) + eachName*lines(r.Header) + h.cfg.Each}, h.cfg.Strangers
+	p, most := &part{of: h, held: &h.unknown, name: name, n: RequestBytes(r) + eachName*lines(r.Header) + h.cfg.Each}, h.cfg.Unknown
 	if known {
 		p.held, most = &h.known, h.cfg.Known
 	}
@@ -116,11 +116,11 @@ func (h *Headers) enter(r *http.Request) (*part, bool) {
 	return p, true
 }
 
-// refused leaves a request that is refused what it still takes. That of strangers is
+// refused leaves a request that is refused what it still takes. That of unknown clients is
 // bounded by how many connections and streams they have, and is not counted: who lets no
-// answer come would hold all that strangers may, in which callers arrive by token.
+// answer come would hold all that unknown clients may, in which callers arrive by token.
 func (p *part) refused() {
-	if p.held == &p.of.strangers {
+	if p.held == &p.of.unknown {
 		p.shrink(0)
 		return
 	}

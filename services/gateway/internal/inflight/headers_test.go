@@ -61,10 +61,10 @@ func TestOneAddressDoesNotHoldAllThatRequestsMay(t *testing.T) {
 }
 
 func TestManySmallHeadersCountAsWhatTheyTake(t *testing.T) {
-	h := NewHeaders(HeadersConfig{Strangers: Share{Most: 1 << 20, MostOfOne: 1 << 20}, Of: func(*http.Request) (string, bool) { return "", false }})
+	h := NewHeaders(HeadersConfig{Unknown: Share{Most: 1 << 20, MostOfOne: 1 << 20}, Of: func(*http.Request) (string, bool) { return "", false }})
 	served := h.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		if h.strangers.all < mostNames*eachName {
-			t.Errorf("%d headers count as %d bytes", mostNames, h.strangers.all)
+		if h.unknown.all < mostNames*eachName {
+			t.Errorf("%d headers count as %d bytes", mostNames, h.unknown.all)
 		}
 	}))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
@@ -73,22 +73,22 @@ func TestManySmallHeadersCountAsWhatTheyTake(t *testing.T) {
 	}
 	before, more := r.Header, r.Header.Clone()
 	w := httptest.NewRecorder()
-	if served.ServeHTTP(w, r); w.Code != http.StatusOK || len(before) > 0 || h.strangers.all != 0 {
-		t.Errorf("%d, %d headers and %d bytes are held", w.Code, len(before), h.strangers.all)
+	if served.ServeHTTP(w, r); w.Code != http.StatusOK || len(before) > 0 || h.unknown.all != 0 {
+		t.Errorf("%d, %d headers and %d bytes are held", w.Code, len(before), h.unknown.all)
 	}
 	more.Set("One-More", "")
 	r.Header, w = more, httptest.NewRecorder()
-	if served.ServeHTTP(w, r); w.Code != http.StatusRequestHeaderFieldsTooLarge || h.strangers.all != 0 {
-		t.Errorf("one more: %d, %d bytes are held", w.Code, h.strangers.all)
+	if served.ServeHTTP(w, r); w.Code != http.StatusRequestHeaderFieldsTooLarge || h.unknown.all != 0 {
+		t.Errorf("one more: %d, %d bytes are held", w.Code, h.unknown.all)
 	}
 }
 
 func TestHeadersOfOneNameCountEach(t *testing.T) {
-	h := NewHeaders(HeadersConfig{Strangers: Share{Most: 1 << 20, MostOfOne: 1 << 20}, Of: func(*http.Request) (string, bool) { return "", false }})
+	h := NewHeaders(HeadersConfig{Unknown: Share{Most: 1 << 20, MostOfOne: 1 << 20}, Of: func(*http.Request) (string, bool) { return "", false }})
 	for values, want := range map[int]int{mostNames: http.StatusOK, mostNames + 1: http.StatusRequestHeaderFieldsTooLarge} {
 		served := h.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			if h.strangers.all < values*eachName {
-				t.Errorf("%d headers of one name count as %d bytes", values, h.strangers.all)
+			if h.unknown.all < values*eachName {
+				t.Errorf("%d headers of one name count as %d bytes", values, h.unknown.all)
 			}
 		}))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
@@ -113,10 +113,10 @@ func (r refusing) FlushError() error {
 	return nil
 }
 
-func TestOfRefusalsThatNobodyTakesStrangersHoldNothingAndTheKnownLittle(t *testing.T) {
+func TestOfRefusalsThatNobodyTakesUnknownClientsHoldNothingAndTheKnownLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHeaders(HeadersConfig{
-			Known: Share{Most: 2000, MostOfOne: 2000}, Strangers: Share{Most: 2000, MostOfOne: 2000}, Each: 100,
+			Known: Share{Most: 2000, MostOfOne: 2000}, Unknown: Share{Most: 2000, MostOfOne: 2000}, Each: 100,
 			Of: func(r *http.Request) (string, bool) { return HostOf(r.RemoteAddr), r.RemoteAddr == "10.0.0.1:1" },
 		})
 		no := h.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
@@ -131,14 +131,14 @@ func TestOfRefusalsThatNobodyTakesStrangersHoldNothingAndTheKnownLittle(t *testi
 			}()
 		}
 		synctest.Wait()
-		if h.known.all != 100 || h.strangers.all != 0 {
-			t.Errorf("%d and %d bytes are held", h.known.all, h.strangers.all)
+		if h.known.all != 100 || h.unknown.all != 0 {
+			t.Errorf("%d and %d bytes are held", h.known.all, h.unknown.all)
 		}
 		close(end)
 		<-done
 		<-done
-		if h.known.all != 0 || len(h.known.of) != 0 || len(h.strangers.of) != 0 {
-			t.Errorf("%v and %v are left over", h.known, h.strangers)
+		if h.known.all != 0 || len(h.known.of) != 0 || len(h.unknown.of) != 0 {
+			t.Errorf("%v and %v are left over", h.known, h.unknown)
 		}
 	})
 }

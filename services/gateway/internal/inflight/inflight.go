@@ -96,7 +96,7 @@ func (c *Class) enter(ctx context.Context, whose string) bool {
 		return true
 	}
 	if c.receivers != nil {
-		defer c.receivers.hurry(whose)()
+		defer c.receivers.waits(whose)()
 	}
 	return c.places.enter(ctx, whose, c.cfg.Wait)
 }

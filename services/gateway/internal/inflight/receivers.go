@@ -114,8 +114,8 @@ func (r *receivers) begin(w http.ResponseWriter, whose string) (one *receiver, e
 	}
 }
 
-// hurry notes that somebody waits for a place, until end is called.
-func (r *receivers) hurry(whose string) (end func()) {
+// waits notes that somebody waits for a place, until end is called.
+func (r *receivers) waits(whose string) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting[whose]++

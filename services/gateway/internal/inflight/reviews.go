@@ -35,7 +35,7 @@ func (l *Reviews) Begin(address string, known bool) (end func()) {
 	host := HostOf(address)
 	most := l.cfg.Most
 	if known {
-		host += " known" // whatever strangers of the address do
+		host += " known" // whatever unknown clients of the address do
 	} else {
 		most -= l.cfg.KnownOnly
 	}

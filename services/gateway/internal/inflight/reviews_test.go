@@ -39,12 +39,12 @@ func TestAnIPv6NetworkOfAMachineIsOneAddress(t *testing.T) {
 	}
 }
 
-func TestStrangersOfAnAddressTakeNoPlaceFromTheKnownOfIt(t *testing.T) {
+func TestUnknownClientsOfAnAddressTakeNoPlaceFromTheKnownOfIt(t *testing.T) {
 	l := NewReviews(ReviewsConfig{Most: 8, MostOfOne: 2, KnownOnly: 2})
 	for l.Begin("10.0.0.1:1", false) != nil {
 	}
 	if l.Begin("10.0.0.1:2", true) == nil {
-		t.Error("who is known has no place beside strangers behind the same address")
+		t.Error("who is known has no place beside unknown clients behind the same address")
 	}
 }
 
@@ -52,11 +52,11 @@ func TestSomePlacesAreKeptForThoseWhoAreKnown(t *testing.T) {
 	l := NewReviews(ReviewsConfig{Most: 4, MostOfOne: 4, KnownOnly: 1})
 	for range 3 {
 		if l.Begin("10.0.0.1:1", false) == nil {
-			t.Fatal("there are three for strangers")
+			t.Fatal("there are three for unknown clients")
 		}
 	}
 	if l.Begin("10.0.0.2:1", false) != nil {
-		t.Error("a stranger has the place that is kept")
+		t.Error("an unknown client has the place that is kept")
 	}
 	if l.Begin("10.0.0.2:1", true) == nil {
 		t.Error("who is known does not get it")

@@ -13,35 +13,35 @@ import (
 )
 
 // door bounds how many connections are open. Clients that nobody has authorised
-// yet, strangers, have few places, and whoever holds most of them makes room
+// yet, unknown clients, have few places, and whoever holds most of them makes room
 // for the next with its oldest: a flood costs a bounded amount, throws out
 // itself, and whoever shows credentials in time gets in and stays.
 type door struct {
 	net.Listener
-	most, mostStrangers, mostKnownOfOne int
-	dropped                             func()
+	most, mostUnknown, mostKnownOfOne int
+	dropped                           func()
 
-	mu        sync.Mutex
-	open      int
-	came      uint64
-	strangers int
-	byToken   int            // who are known without a certificate
-	long      int            // of the strangers, who may send long headers
-	byName    map[string]int // of those, by their certificates' names
-	kept      int            // who have a good certificate and are not authorised yet
-	keptOf    map[string]int // of those, by their certificates' names
-	hosts     map[string]*host
+	mu      sync.Mutex
+	open    int
+	came    uint64
+	unknown int
+	byToken int            // who are known without a certificate
+	long    int            // of the unknown clients, who may send long headers
+	byName  map[string]int // of those, by their certificates' names
+	kept    int            // who have a good certificate and are not authorised yet
+	keptOf  map[string]int // of those, by their certificates' names
+	hosts   map[string]*host
 }
 
 // host is an address, as limit.HostOf counts them, that has connections.
 type host struct {
-	strangers   list.List // of *visitor, oldest first
+	unknown     list.List // of *visitor, oldest first
 	known, kept int
 }
 
 func newDoor(sock net.Listener, limits Limits, dropped func()) *door {
 	return &door{
-		Listener: sock, most: limits.Connections, mostStrangers: limits.Strangers, mostKnownOfOne: limits.KnownOfOne,
+		Listener: sock, most: limits.Connections, mostUnknown: limits.Unknown, mostKnownOfOne: limits.KnownOfOne,
 		dropped: dropped, hosts: map[string]*host{}, byName: map[string]int{}, keptOf: map[string]int{},
 	}
 }
@@ -62,7 +62,7 @@ type visitor struct {
 	// door's lock.
 	certified bool
 	name      string
-	// long says that it is one of few strangers who may send long headers; under the
+	// long says that it is one of few unknown clients who may send long headers; under the
 	// door's lock.
 	long bool
 	// greeting says that hands are being shaken; sent is how many bytes came for that.
@@ -89,7 +89,7 @@ func (v *visitor) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// mostLong is how many strangers with a good certificate may send long headers at
+// mostLong is how many unknown clients with a good certificate may send long headers at
 // once, and mostOfOneName how many of them whose certificates have one name: of each a
 // megabyte is read though it does not end, which is twenty here when the headers in it are
 // of a few letters each, and who has a certificate of the cluster's may do nothing here
@@ -100,24 +100,24 @@ const (
 )
 
 // mostKept is how many connections are kept of clients with a good certificate until they
-// are authorised, and mostKeptOfName how many of one name: an apiserver's are no strangers
-// then, which a flood from its own address throws out while it is asked who they are. Who
-// has another certificate of the cluster's may do nothing here, and holds few.
+// are authorised, and mostKeptOfName how many of one name: an apiserver's are no unknown
+// clients then, which a flood from its own address throws out while it is asked who they
+// are. Who has another certificate of the cluster's may do nothing here, and holds few.
 const (
 	mostKept       = 64
 	mostKeptOfName = 16
 )
 
-// keepLocked takes v from the strangers if there is room; the lock is the door's.
+// keepLocked takes v from the unknown clients if there is room; the lock is the door's.
 func (v *visitor) keepLocked() {
 	d := v.door
 	if v.place == nil || d.kept >= mostKept || d.keptOf[v.name] >= mostKeptOfName {
 		return
 	}
 	h := d.hosts[v.host]
-	h.strangers.Remove(v.place)
+	h.unknown.Remove(v.place)
 	v.place, v.kept = nil, true
-	d.strangers--
+	d.unknown--
 	d.kept++
 	d.keptOf[v.name]++
 	h.kept++
@@ -151,7 +151,7 @@ func (v *visitor) certify(name string) bool {
 	return true
 }
 
-// makeRoomLocked lets another stranger send long headers; the lock is the door's.
+// makeRoomLocked lets another unknown client send long headers; the lock is the door's.
 func (v *visitor) makeRoomLocked() {
 	if v.long {
 		v.long = false
@@ -181,7 +181,7 @@ func (d *door) Accept() (net.Conn, error) {
 func (d *door) enter(conn net.Conn) *visitor {
 	d.mu.Lock()
 	var out *visitor
-	if d.strangers >= d.mostStrangers || d.open >= d.most {
+	if d.unknown >= d.mostUnknown || d.open >= d.most {
 		if out = d.oldestOfMostLocked(); out == nil {
 			d.mu.Unlock()
 			return nil
@@ -195,8 +195,8 @@ func (d *door) enter(conn net.Conn) *visitor {
 		h = &host{}
 		d.hosts[v.host] = h
 	}
-	v.place = h.strangers.PushBack(v)
-	d.strangers++
+	v.place = h.unknown.PushBack(v)
+	d.unknown++
 	d.open++
 	d.mu.Unlock()
 	if out != nil {
@@ -206,17 +206,17 @@ func (d *door) enter(conn net.Conn) *visitor {
 	return v
 }
 
-// oldestOfMostLocked is the oldest stranger of the address that has most of them; of
+// oldestOfMostLocked is the oldest unknown client of the address that has most of them; of
 // several such addresses the oldest of all.
 func (d *door) oldestOfMostLocked() *visitor {
 	var out *visitor
 	most := 0
 	for _, h := range d.hosts {
-		n := h.strangers.Len()
+		n := h.unknown.Len()
 		if n == 0 || n < most {
 			continue
 		}
-		v, _ := h.strangers.Front().Value.(*visitor)
+		v, _ := h.unknown.Front().Value.(*visitor)
 		if n > most || v.came < out.came {
 			out, most = v, n
 		}
@@ -240,13 +240,13 @@ func (d *door) forgetLocked(v *visitor) {
 	case v.kept:
 		v.keepNoMoreLocked()
 	case v.place != nil:
-		h.strangers.Remove(v.place)
+		h.unknown.Remove(v.place)
 		v.place = nil
-		d.strangers--
+		d.unknown--
 	default:
 		h.known--
 	}
-	if h.strangers.Len() == 0 && h.known == 0 && h.kept == 0 {
+	if h.unknown.Len() == 0 && h.known == 0 && h.kept == 0 {
 		delete(d.hosts, v.host)
 	}
 }
@@ -272,7 +272,7 @@ func (v *visitor) CloseWrite() error {
 // got in, which comes with a certificate.
 const keptPlaces = 8
 
-// trust takes v from the strangers, unless so many of its address are known
+// trust takes v from the unknown clients, unless so many of its address are known
 // that it is no better than a flood, or so many in all without a certificate.
 func (v *visitor) trust() {
 	d := v.door
@@ -290,9 +290,9 @@ func (v *visitor) trust() {
 	if v.kept {
 		v.keepNoMoreLocked()
 	} else {
-		h.strangers.Remove(v.place)
+		h.unknown.Remove(v.place)
 		v.place = nil
-		d.strangers--
+		d.unknown--
 	}
 	h.known++
 }
@@ -311,7 +311,7 @@ func withVisitor(ctx context.Context, c net.Conn) context.Context {
 }
 
 // Trust says that the connection of a request's context belongs to somebody who
-// was authorised, so that no stranger takes its place.
+// was authorised, so that no unknown client takes its place.
 func Trust(ctx context.Context) {
 	if v, ok := ctx.Value(visitorKey{}).(*visitor); ok {
 		v.trust()

@@ -72,9 +72,9 @@ func trusting(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "ok")
 }
 
-func TestAFloodThrowsOutStrangersAndNobodyWhoIsKnown(t *testing.T) {
+func TestAFloodThrowsOutUnknownClientsAndNobodyWhoIsKnown(t *testing.T) {
 	limits := DefaultLimits()
-	limits.Strangers = 8
+	limits.Unknown = 8
 	var dropped atomic.Int32
 	address := open(t, limits, func() { dropped.Add(1) }, http.HandlerFunc(trusting))
 	known := dialTo(t, address)
@@ -87,7 +87,7 @@ func TestAFloodThrowsOutStrangersAndNobodyWhoIsKnown(t *testing.T) {
 	}
 	// The first of the flood was closed for the later ones.
 	if _, err := flood[0].Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
-		t.Errorf("the oldest stranger is still there: %v", err)
+		t.Errorf("the oldest unknown client is still there: %v", err)
 	}
 	// Somebody new gets in, and who was known stays.
 	if status, err := speak(dialTo(t, address), "/"); status != "200 OK" {
@@ -201,7 +201,7 @@ func cutOff(conn net.Conn) bool {
 
 func TestWhoHoldsMostPlacesMakesRoom(t *testing.T) {
 	dropped := 0
-	d := newDoor(nil, Limits{Connections: 100, Strangers: 4, KnownOfOne: 2}, func() { dropped++ })
+	d := newDoor(nil, Limits{Connections: 100, Unknown: 4, KnownOfOne: 2}, func() { dropped++ })
 	_, quiet := comes(d, "10.0.0.1")
 	_, first := comes(d, "2001:db8::1")
 	_, second := comes(d, "2001:db8::2") // of the same network
@@ -217,7 +217,7 @@ func TestWhoHoldsMostPlacesMakesRoom(t *testing.T) {
 }
 
 func TestOneAddressIsKnownForSoManyConnectionsOnly(t *testing.T) {
-	d := newDoor(nil, Limits{Connections: 100, Strangers: 2, KnownOfOne: 2}, func() {})
+	d := newDoor(nil, Limits{Connections: 100, Unknown: 2, KnownOfOne: 2}, func() {})
 	var visitors []*visitor
 	for range 3 {
 		v, _ := comes(d, "10.0.0.1")
@@ -225,19 +225,19 @@ func TestOneAddressIsKnownForSoManyConnectionsOnly(t *testing.T) {
 		v.trust()
 		visitors = append(visitors, v)
 	}
-	if d.strangers != 1 || d.hosts["10.0.0.1"].known != 2 {
-		t.Errorf("%d strangers, %d known", d.strangers, d.hosts["10.0.0.1"].known)
+	if d.unknown != 1 || d.hosts["10.0.0.1"].known != 2 {
+		t.Errorf("%d unknown clients, %d known", d.unknown, d.hosts["10.0.0.1"].known)
 	}
 	for _, v := range visitors {
 		v.Close()
 	}
-	if d.open != 0 || d.strangers != 0 || len(d.hosts) != 0 {
-		t.Errorf("%d open, %d strangers, %v", d.open, d.strangers, d.hosts)
+	if d.open != 0 || d.unknown != 0 || len(d.hosts) != 0 {
+		t.Errorf("%d open, %d unknown clients, %v", d.open, d.unknown, d.hosts)
 	}
 }
 
 func TestThoseWhoWereLetInByTokenLeavePlacesToWhoHasACertificate(t *testing.T) {
-	d := newDoor(nil, Limits{Connections: 16, Strangers: 4, KnownOfOne: 4}, func() {})
+	d := newDoor(nil, Limits{Connections: 16, Unknown: 4, KnownOfOne: 4}, func() {})
 	var all []*visitor
 	for i := range 40 {
 		v, _ := comes(d, fmt.Sprintf("10.0.0.%d", i%10))
@@ -253,7 +253,7 @@ func TestThoseWhoWereLetInByTokenLeavePlacesToWhoHasACertificate(t *testing.T) {
 	}
 	apiserver.certify("apiserver")
 	apiserver.trust()
-	for range 8 { // strangers throw out each other
+	for range 8 { // unknown clients throw out each other
 		v, _ := comes(d, "10.0.1.2")
 		all = append(all, v)
 	}
@@ -268,8 +268,8 @@ func TestThoseWhoWereLetInByTokenLeavePlacesToWhoHasACertificate(t *testing.T) {
 	}
 }
 
-func TestFewStrangersWithACertificateMaySendLongHeaders(t *testing.T) {
-	d := newDoor(nil, Limits{Connections: 1000, Strangers: 1000, KnownOfOne: 1000}, func() {})
+func TestFewUnknownClientsWithACertificateMaySendLongHeaders(t *testing.T) {
+	d := newDoor(nil, Limits{Connections: 1000, Unknown: 1000, KnownOfOne: 1000}, func() {})
 	enter := func() *visitor {
 		v, _ := comes(d, "10.0.0.1")
 		return v
@@ -323,25 +323,26 @@ func TestOnlyAGoodCertificateNamesSomebody(t *testing.T) {
 		name, known := Whose(withVisitor(t.Context(), v))
 		return fmt.Sprint(name, known)
 	}
-	certified, stranger := d.enter(here), d.enter(there)
+	certified, unknown := d.enter(here), d.enter(there)
 	certified.certify("apiserver")
-	if of(certified) != "apiservertrue" || of(stranger) != "false" {
-		t.Errorf("before they are authorised: %q and %q", of(certified), of(stranger))
+	if of(certified) != "apiservertrue" || of(unknown) != "false" {
+		t.Errorf("before they are authorised: %q and %q", of(certified), of(unknown))
 	}
 	certified.trust()
-	stranger.trust()
-	if of(certified) != "apiservertrue" || of(stranger) != "true" {
-		t.Errorf("after: %q and %q", of(certified), of(stranger))
+	unknown.trust()
+	if of(certified) != "apiservertrue" || of(unknown) != "true" {
+		t.Errorf("after: %q and %q", of(certified), of(unknown))
 	}
 	if name, known := Whose(t.Context()); name != "" || known {
 		t.Errorf("of no connection: %q, %v", name, known)
 	}
 }
 
-// TestWhoHasAGoodCertificateIsKnownThoughOthersSendLongHeaders: an apiserver that opens many
-// connections at once was a stranger on most of them, whom a flood of strangers keeps out.
+// TestWhoHasAGoodCertificateIsKnownThoughOthersSendLongHeaders: an apiserver that opens
+// many connections at once was an unknown client on most of them, whom a flood of unknown
+// clients keeps out.
 func TestWhoHasAGoodCertificateIsKnownThoughOthersSendLongHeaders(t *testing.T) {
-	d := newDoor(nil, Limits{Connections: 1000, Strangers: 1000, KnownOfOne: mostOfOneName}, func() {})
+	d := newDoor(nil, Limits{Connections: 1000, Unknown: 1000, KnownOfOne: mostOfOneName}, func() {})
 	for n := range 3 * mostOfOneName {
 		v, _ := comes(d, "10.0.0.1")
 		v.certify("apiserver")
@@ -354,7 +355,7 @@ func TestWhoHasAGoodCertificateIsKnownThoughOthersSendLongHeaders(t *testing.T) 
 // TestWhoIsAuthorisedTakesNoPlaceForLongHeaders: not even one of an address that has all
 // connections that count as known.
 func TestWhoIsAuthorisedTakesNoPlaceForLongHeaders(t *testing.T) {
-	d := newDoor(nil, Limits{Connections: 1000, Strangers: 1000, KnownOfOne: 2}, func() {})
+	d := newDoor(nil, Limits{Connections: 1000, Unknown: 1000, KnownOfOne: 2}, func() {})
 	for n := range 3 * mostOfOneName {
 		v, _ := comes(d, "10.0.0.1")
 		if !v.certify("apiserver") {
@@ -368,7 +369,7 @@ func TestWhoIsAuthorisedTakesNoPlaceForLongHeaders(t *testing.T) {
 // apiserver's own address, as a pod of its host does, threw it out while it was asked
 // whether it may.
 func TestWhoHasAGoodCertificateIsNotThrownOutBeforeItIsAuthorised(t *testing.T) {
-	d := newDoor(nil, Limits{Connections: 1000, Strangers: 4, KnownOfOne: 2}, func() {})
+	d := newDoor(nil, Limits{Connections: 1000, Unknown: 4, KnownOfOne: 2}, func() {})
 	var known []*visitor
 	for range 2 { // and others of its address have all places of the known
 		v, _ := comes(d, "10.0.0.1")
@@ -399,13 +400,13 @@ func TestWhoHasAGoodCertificateIsNotThrownOutBeforeItIsAuthorised(t *testing.T) 
 	}
 	_, _ = apiserver.Close(), known[1].Close()
 	apiserver.trust()
-	if d.open != 4 || d.strangers != 4 || d.hosts["10.0.0.1"].known != 0 {
-		t.Errorf("%d open, %d strangers, %d known", d.open, d.strangers, d.hosts["10.0.0.1"].known)
+	if d.open != 4 || d.unknown != 4 || d.hosts["10.0.0.1"].known != 0 {
+		t.Errorf("%d open, %d unknown clients, %d known", d.open, d.unknown, d.hosts["10.0.0.1"].known)
 	}
 }
 
 func TestFewAreKeptForTheirCertificates(t *testing.T) {
-	d := newDoor(nil, Limits{Connections: 1000, Strangers: 4, KnownOfOne: 2}, func() {})
+	d := newDoor(nil, Limits{Connections: 1000, Unknown: 4, KnownOfOne: 2}, func() {})
 	var all []*visitor
 	for name := range 10 {
 		for range 2 * mostKeptOfName {
@@ -420,8 +421,8 @@ func TestFewAreKeptForTheirCertificates(t *testing.T) {
 	for _, v := range all {
 		_ = v.Close()
 	}
-	if d.open != 0 || d.strangers != 0 || d.kept != 0 || len(d.keptOf) != 0 || len(d.hosts) != 0 {
-		t.Errorf("%d open, %d strangers, %d kept, %v, %v", d.open, d.strangers, d.kept, d.keptOf, d.hosts)
+	if d.open != 0 || d.unknown != 0 || d.kept != 0 || len(d.keptOf) != 0 || len(d.hosts) != 0 {
+		t.Errorf("%d open, %d unknown clients, %d kept, %v, %v", d.open, d.unknown, d.kept, d.keptOf, d.hosts)
 	}
 }
 

@@ -24,7 +24,7 @@ type greeter struct {
 	timeout time.Duration
 	log     logr.Logger
 
-	certified, strangers *queue
+	certified, unknown *queue
 }
 
 // run accepts until sock is closed, and returns why it ended when all
@@ -65,7 +65,7 @@ func (g *greeter) greet(ctx context.Context, raw net.Conn) {
 	if through {
 		v.greeting.Store(false)
 	}
-	to := g.strangers
+	to := g.unknown
 	certs := conn.ConnectionState().PeerCertificates
 	if g.knows(certs) && (!through || v.certify(certs[0].Subject.CommonName)) {
 		to = g.certified

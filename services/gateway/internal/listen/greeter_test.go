@@ -16,7 +16,8 @@ import (
 )
 
 // TestCertificatesThatLeadNowhereTakeLittle: of ten certificates, each of which may have
-// signed each, a verification tries a hundred signatures by a key that a stranger has chosen.
+// signed each, a verification tries a hundred signatures by a key that an unknown client
+// has chosen.
 func TestCertificatesThatLeadNowhereTakeLittle(t *testing.T) {
 	now := time.Now()
 	root, _ := selfsigned.New(t, &x509.Certificate{
@@ -39,7 +40,7 @@ func TestCertificatesThatLeadNowhereTakeLittle(t *testing.T) {
 			began := time.Now()
 			for range 10 {
 				if port.knows(certs) {
-					t.Fatal("a stranger's certificate is good")
+					t.Fatal("an unknown client's certificate is good")
 				}
 			}
 			least = min(least, time.Since(began))

@@ -27,30 +27,30 @@ const openAgain = 5 * time.Second
 
 // Limits of a port.
 type Limits struct {
-	// Connections is how many may be open at once; Strangers is how many of
+	// Connections is how many may be open at once; Unknown is how many of
 	// them may be by clients that nobody has authorised (see Trust), KnownOfOne
-	// how many of one address count as known; what is more stays a stranger.
-	Connections, Strangers, KnownOfOne int
+	// how many of one address count as known; what is more stays unknown.
+	Connections, Unknown, KnownOfOne int
 	// Header is how long a client may take for the TLS handshake and for a
 	// request's header, Body for a request and for an answer, Idle between two.
 	Header, Body, Idle time.Duration
 	// HeaderBytes is how large a request's header may be: a command's arguments
-	// stand in it. StrangerHeaderBytes is that of clients without a good
+	// stand in it. UnknownHeaderBytes is that of clients without a good
 	// certificate, and PlainHeaderBytes of all where there is no TLS: no commands are
 	// run there.
-	HeaderBytes, StrangerHeaderBytes, PlainHeaderBytes int
-	// StrangerStreams is how many requests such a client may have under way on
+	HeaderBytes, UnknownHeaderBytes, PlainHeaderBytes int
+	// UnknownStreams is how many requests such a client may have under way on
 	// one HTTP/2 connection.
-	StrangerStreams int
+	UnknownStreams int
 }
 
 // DefaultLimits are the kubelet's where it has any. The number of connections
 // and the time for a header are ours: the kubelet bounds neither.
 func DefaultLimits() Limits {
 	return Limits{
-		Connections: 4096, Strangers: 256, KnownOfOne: 512,
+		Connections: 4096, Unknown: 256, KnownOfOne: 512,
 		Header: 30 * time.Second, Body: 4 * time.Hour, Idle: 90 * time.Second,
-		HeaderBytes: 1 << 20, StrangerHeaderBytes: 64 << 10, PlainHeaderBytes: 16 << 10, StrangerStreams: 16,
+		HeaderBytes: 1 << 20, UnknownHeaderBytes: 64 << 10, PlainHeaderBytes: 16 << 10, UnknownStreams: 16,
 	}
 }
 
@@ -114,13 +114,13 @@ func New(cfg Config) *Listener {
 	if l.dropped == nil {
 		l.dropped = func() {}
 	}
-	strangers := cfg.Limits.StrangerHeaderBytes
+	unknown := cfg.Limits.UnknownHeaderBytes
 	if cfg.TLS == nil {
-		strangers = cfg.Limits.PlainHeaderBytes
+		unknown = cfg.Limits.PlainHeaderBytes
 	}
-	l.server = server(cfg, strangers)
+	l.server = server(cfg, unknown)
 	l.server.HTTP2 = &http.HTTP2Config{
-		MaxConcurrentStreams: cfg.Limits.StrangerStreams, MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 128 << 10,
+		MaxConcurrentStreams: cfg.Limits.UnknownStreams, MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 128 << 10,
 	}
 	l.certified = server(cfg, cfg.Limits.HeaderBytes)
 	return l
@@ -166,7 +166,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	if sock == nil {
 		return err
 	}
-	sock = newDoor(onlyLocal(newPatient(sock, log), l.dropped), l.limits, l.dropped)
+	sock = newDoor(onlyLocal(newRetrying(sock, log), l.dropped), l.limits, l.dropped)
 	l.mu.Lock()
 	l.bound = sock.Addr()
 	l.mu.Unlock()
@@ -230,10 +230,10 @@ func (l *Listener) serve(ctx context.Context, sock net.Listener, log logr.Logger
 	}
 	g := &greeter{
 		sock: sock, config: l.tls.config(), knows: l.tls.knows, timeout: l.limits.Header, log: log,
-		certified: newQueue(sock.Addr()), strangers: newQueue(sock.Addr()),
+		certified: newQueue(sock.Addr()), unknown: newQueue(sock.Addr()),
 	}
 	var group sync.WaitGroup
-	group.Go(func() { _ = l.server.Serve(g.strangers) })
+	group.Go(func() { _ = l.server.Serve(g.unknown) })
 	group.Go(func() { _ = l.certified.Serve(g.certified) })
 	err := g.run(ctx)
 	if ctx.Err() == nil {

@@ -10,7 +10,7 @@ type loopback struct {
 	dropped func()
 }
 
-// onlyLocal is sock, or for a loopback address sock without strangers.
+// onlyLocal is sock, or for a loopback address sock without clients elsewhere.
 func onlyLocal(sock net.Listener, dropped func()) net.Listener {
 	if !isLoopback(sock.Addr()) {
 		return sock

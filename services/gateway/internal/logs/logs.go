@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 	"github.com/polylet/polylet/services/gateway/internal/route"
 )
@@ -80,7 +81,7 @@ func refuse(w http.ResponseWriter, err error) {
 	if errors.Is(err, rpcerr.ErrPrecondition) {
 		status = http.StatusBadRequest
 	}
-	httperror.ErrorStatus(w, "podsync", status, err)
+	httperror.ErrorStatus(w, service.Podsync, status, err)
 }
 
 type piece struct {

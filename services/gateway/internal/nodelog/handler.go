@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
@@ -67,12 +68,12 @@ func services(w http.ResponseWriter, r *http.Request, node Node, q *Query) {
 	defer cancel()
 	next, err := node.Query(ctx, q)
 	if err != nil {
-		httperror.Error(w, "nodestatus", err)
+		httperror.Error(w, service.Nodestatus, err)
 		return
 	}
 	data, err := next()
 	if err != nil && !errors.Is(err, io.EOF) {
-		httperror.Error(w, "nodestatus", err)
+		httperror.Error(w, service.Nodestatus, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")

@@ -10,7 +10,7 @@ import (
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Guard lets only GET and HEAD through, only under names that no stranger's DNS
+// Guard lets only GET and HEAD through, only under names that no other's DNS
 // can point here, and not from pages of other sites; and sets the headers that
 // keep a browser from doing more than the page needs.
 func Guard(nodeName string, next http.Handler) http.Handler {

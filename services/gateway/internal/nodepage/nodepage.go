@@ -1,8 +1,7 @@
 // Package nodepage is the node's page for people on :4194: one static page and a
-// few JSON documents that it is drawn from, got from the other processes over
-// the same RPCs that the command line uses. It answers GET only, shows no values
-// of environment variables, and keeps nothing but what it asked last. It must
-// never change anything.
+// few JSON documents that it is drawn from. It owns what stands in them, answers
+// GET only, shows no values of environment variables, and keeps nothing but what it
+// asked last. It must never change anything.
 package nodepage
 
 import (
@@ -15,15 +14,11 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
-	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
-	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
-	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
-	probesv1 "github.com/polylet/polylet/api/gen/polylet/probes/v1"
-	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
@@ -38,21 +33,38 @@ const askTimeout = 2 * time.Second
 type Config struct {
 	// NodeName is shown, and is a name under which the page may be asked for.
 	NodeName string
-	// Podsync, Probes, Stats and Nodestatus are connections to the sockets.
-	Podsync, Probes, Stats, Nodestatus grpc.ClientConnInterface
+	// Peers are the other processes.
+	Peers Peers
 	// Metrics serves /metrics: cAdvisor's.
 	Metrics http.Handler
 }
 
+// Peers are asked for what the page shows; *peer.Page is them. What a probe's attempt
+// said, and all else that may be secret, is not in the answers.
+type Peers interface {
+	// Pods are those of the node with their status.
+	Pods(ctx context.Context) ([]v1.Pod, error)
+	// Waits are what pods wait for.
+	Waits(ctx context.Context) (map[types.UID][]Wait, error)
+	// PodEvents and NodeEvents are what podsync and nodestatus recorded, the newest first.
+	PodEvents(ctx context.Context) ([]Event, error)
+	NodeEvents(ctx context.Context) ([]Event, error)
+	// Node is the node, and whether the apiserver has it.
+	Node(ctx context.Context) (node *v1.Node, registered bool, err error)
+	// Process is what a process says of itself.
+	Process(ctx context.Context, name string) (Process, error)
+	// Summary is the document of /stats/summary.
+	Summary(ctx context.Context) ([]byte, error)
+	// Explain is what is known of a pod, by name or, where it is not empty, by uid; without
+	// Probes.
+	Explain(ctx context.Context, namespace, name, uid string) (*PodPage, error)
+	// Probes are those of a pod.
+	Probes(ctx context.Context, namespace, name string) ([]Probe, error)
+}
+
 // page is the handler's state.
 type page struct {
-	cfg      Config
-	pods     podsapi.PodsClient
-	podsync  podsyncv1.PodSyncServiceClient
-	probes   probesv1.ProbesServiceClient
-	stats    statsv1.StatsServiceClient
-	node     nodestatusv1.NodeStatusServiceClient
-	services map[string]commonv1.CommonServiceClient
+	cfg Config
 
 	overview, usage shared
 	// began is when the gateway, which answers for itself, was made.
@@ -61,19 +73,7 @@ type page struct {
 
 // New returns the page's handler. All fields of cfg are needed.
 func New(cfg Config) http.Handler {
-	p := &page{
-		cfg:     cfg,
-		began:   time.Now(),
-		pods:    podsapi.NewPodsClient(cfg.Podsync),
-		podsync: podsyncv1.NewPodSyncServiceClient(cfg.Podsync),
-		probes:  probesv1.NewProbesServiceClient(cfg.Probes),
-		stats:   statsv1.NewStatsServiceClient(cfg.Stats),
-		node:    nodestatusv1.NewNodeStatusServiceClient(cfg.Nodestatus),
-		services: map[string]commonv1.CommonServiceClient{
-			"podsync": commonv1.NewCommonServiceClient(cfg.Podsync), "probes": commonv1.NewCommonServiceClient(cfg.Probes),
-			"stats": commonv1.NewCommonServiceClient(cfg.Stats), "nodestatus": commonv1.NewCommonServiceClient(cfg.Nodestatus),
-		},
-	}
+	p := &page{cfg: cfg, began: time.Now()}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", asset("index.html", "text/html; charset=utf-8"))
 	mux.HandleFunc("GET /page.css", asset("page.css", "text/css; charset=utf-8"))
@@ -131,15 +131,15 @@ func write(w http.ResponseWriter, body []byte) {
 func (p *page) pod(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	ref := &podsyncv1.PodRef{Namespace: r.PathValue("namespace"), Name: r.PathValue("name"), Uid: r.URL.Query().Get("uid")}
-	out, err := p.askPod(ctx, ref)
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	out, err := p.askPod(ctx, namespace, name, r.URL.Query().Get("uid"))
 	if err != nil {
-		httperror.Error(w, "podsync", err)
+		httperror.Error(w, service.Podsync, err)
 		return
 	}
 	body, err := json.Marshal(out)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Could not encode a pod for the page", "pod", ref.GetNamespace()+"/"+ref.GetName())
+		klog.FromContext(ctx).Error(err, "Could not encode a pod for the page", "pod", klog.KRef(namespace, name))
 		httperror.Text(w, http.StatusInternalServerError, "encoding the pod failed")
 		return
 	}

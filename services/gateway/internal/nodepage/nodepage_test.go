@@ -1,4 +1,4 @@
-package nodepage
+package nodepage_test
 
 import (
 	"context"
@@ -22,6 +22,8 @@ import (
 	probesv1 "github.com/polylet/polylet/api/gen/polylet/probes/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/testkit/grpctest"
+	"github.com/polylet/polylet/services/gateway/internal/nodepage"
+	"github.com/polylet/polylet/services/gateway/internal/peer"
 )
 
 const secret = "hunter2"
@@ -119,7 +121,7 @@ func start(t *testing.T) (*httptest.Server, *fakePeers) {
 		t.Fatal(err)
 	}
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "container_x 1") })
-	server := httptest.NewServer(New(Config{NodeName: "node-1", Podsync: conn, Probes: conn, Stats: conn, Nodestatus: conn, Metrics: metrics}))
+	server := httptest.NewServer(nodepage.New(nodepage.Config{NodeName: "node-1", Peers: peer.NewPage(conn, conn, conn, conn), Metrics: metrics}))
 	t.Cleanup(func() {
 		server.Close()
 		conn.Close()
@@ -230,26 +232,10 @@ func TestWhatIsNoProbesIsShownAsItIs(t *testing.T) {
 	}
 }
 
-func TestAnEventOfAProbeIsShownWithoutWhatTheContainerSaid(t *testing.T) {
-	got := eventsOf("n", &podsyncv1.ListRecentEventsResponse{Events: []*podsyncv1.RecentEvent{
-		{Kind: "Pod", Reason: "Unhealthy", Message: "Liveness probe failed: Get \"http://10.0.0.1/ok?token=" + secret + "\": refused"},
-		{Kind: "Pod", Reason: "ProbeWarning", Message: "Readiness probe warning: " + secret},
-		{Kind: "Pod", Reason: "Pulled", Message: "Container image: there"},
-	}}, nil)
-	for _, e := range got {
-		if strings.Contains(e.Message, secret) || e.Message == "" {
-			t.Errorf("%s: %q", e.Reason, e.Message)
-		}
-	}
-	if len(got) != 3 || got[0].Message == got[1].Message {
-		t.Errorf("%+v", got)
-	}
-}
-
 func TestWhatIsAwayIsNamedAndTheRestIsShown(t *testing.T) {
 	server, _ := start(t)
 	_, body := get(t, server, "/api/overview", nil)
-	var o overview
+	var o nodepage.Overview
 	if err := json.Unmarshal([]byte(body), &o); err != nil {
 		t.Fatal(err)
 	}
@@ -263,12 +249,12 @@ func TestWhatIsAwayIsNamedAndTheRestIsShown(t *testing.T) {
 		t.Errorf("events: %+v", o.Events)
 	}
 	_, body = get(t, server, "/api/usage", nil)
-	var u usage
+	var u nodepage.Usage
 	if err := json.Unmarshal([]byte(body), &u); err != nil || u.Node.CPU != 0.5 || u.Containers["u/c"].Memory != 1024 {
 		t.Errorf("%+v %v", u, err)
 	}
 	_, body = get(t, server, "/api/pods/ns/p", nil)
-	var p podPage
+	var p nodepage.PodPage
 	if err := json.Unmarshal([]byte(body), &p); err != nil || len(p.Timeline) != 3 || p.Timeline[0].Count != 3 || len(p.Probes) != 2 {
 		t.Errorf("%+v %v", p, err)
 	}
@@ -281,22 +267,5 @@ func TestManyViewersCostAsMuchAsOne(t *testing.T) {
 	}
 	if n := fake.lists.Load(); n > 5 {
 		t.Errorf("podsync was asked %d times", n)
-	}
-}
-
-func TestEventsOfPodsAndOfTheNodeAreOneListTheNewestFirst(t *testing.T) {
-	at := func(second int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(second, 0)) }
-	got := eventsOf("n", &podsyncv1.ListRecentEventsResponse{Events: []*podsyncv1.RecentEvent{
-		{Time: at(1), Kind: "Pod", Name: "p", Reason: "Pulled"}, {Time: at(4), Kind: "Pod", Name: "p", Reason: "Started"},
-	}}, &nodestatusv1.ListRecentEventsResponse{Events: []*nodestatusv1.NodeEvent{{Time: at(2), Reason: "Starting"}, {Time: at(3), Reason: "NodeReady"}}})
-	var order []string
-	for _, e := range got {
-		order = append(order, e.Kind+" "+e.Name+" "+e.Reason)
-	}
-	if text := strings.Join(order, ", "); text != "Pod p Started, Node n NodeReady, Node n Starting, Pod p Pulled" {
-		t.Error(text)
-	}
-	if none := eventsOf("n", nil, nil); none == nil || len(none) != 0 {
-		t.Errorf("of nobody: %v, want an empty list", none)
 	}
 }

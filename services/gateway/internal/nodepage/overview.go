@@ -7,42 +7,41 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
-	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+	"k8s.io/apimachinery/pkg/types"
 
-	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
-	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
-	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
-// overview is what the page's front shows.
-type overview struct {
+// Overview is what the page's front shows.
+type Overview struct {
 	Time     time.Time `json:"time"`
-	Node     nodeInfo  `json:"node"`
-	Services []service `json:"services"`
-	Pods     []podInfo `json:"pods"`
-	Events   []event   `json:"events"`
+	Node     Node      `json:"node"`
+	Services []Process `json:"services"`
+	Pods     []Pod     `json:"pods"`
+	Events   []Event   `json:"events"`
 	// Problems says which parts are missing, and why.
 	Problems []string `json:"problems"`
 }
 
-type nodeInfo struct {
+// Node is what is shown of the node.
+type Node struct {
 	Name       string            `json:"name"`
 	Registered bool              `json:"registered"`
 	Kubelet    string            `json:"kubelet,omitempty"`
 	OS         string            `json:"os,omitempty"`
 	Kernel     string            `json:"kernel,omitempty"`
 	Runtime    string            `json:"runtime,omitempty"`
-	Conditions []condition       `json:"conditions"`
+	Conditions []Condition       `json:"conditions"`
 	Capacity   map[string]string `json:"capacity,omitempty"`
 	CPUs       float64           `json:"cpus,omitempty"`
 	Memory     int64             `json:"memory,omitempty"`
 	Taints     []string          `json:"taints,omitempty"`
 }
 
-type condition struct {
+// Condition is one of a node or pod.
+type Condition struct {
 	Type    string    `json:"type"`
 	Status  string    `json:"status"`
 	Reason  string    `json:"reason,omitempty"`
@@ -50,7 +49,8 @@ type condition struct {
 	Since   time.Time `json:"since"`
 }
 
-type service struct {
+// Process is one of the five.
+type Process struct {
 	Name    string     `json:"name"`
 	Up      bool       `json:"up"`
 	Version string     `json:"version,omitempty"`
@@ -59,7 +59,8 @@ type service struct {
 	Lacks []string `json:"lacks,omitempty"`
 }
 
-type event struct {
+// Event is one of a pod or of the node.
+type Event struct {
 	Time      time.Time `json:"time"`
 	Kind      string    `json:"kind"`
 	Namespace string    `json:"namespace,omitempty"`
@@ -73,9 +74,7 @@ type event struct {
 
 // askOverview asks all at once; what does not answer becomes a problem.
 func (p *page) askOverview(ctx context.Context) any {
-	out := overview{Time: time.Now(), Node: nodeInfo{Name: p.cfg.NodeName}}
-	var pods *podsapi.ListPodsResponse
-	var waits *podsyncv1.ListWaitsResponse
+	out := Overview{Time: time.Now(), Node: Node{Name: p.cfg.NodeName}}
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	ask := func(who string, call func() error) {
@@ -87,24 +86,19 @@ func (p *page) askOverview(ctx context.Context) any {
 			}
 		})
 	}
-	ask("pods", func() (err error) { pods, err = p.pods.ListPods(ctx, &podsapi.ListPodsRequest{}); return err })
-	ask("waits", func() (err error) { waits, err = p.podsync.ListWaits(ctx, &podsyncv1.ListWaitsRequest{}); return err })
-	var ofPods *podsyncv1.ListRecentEventsResponse
-	var ofNode *nodestatusv1.ListRecentEventsResponse
-	ask("events", func() (err error) {
-		ofPods, err = p.podsync.ListRecentEvents(ctx, &podsyncv1.ListRecentEventsRequest{})
-		return err
-	})
-	ask("events of the node", func() (err error) {
-		ofNode, err = p.node.ListRecentEvents(ctx, &nodestatusv1.ListRecentEventsRequest{})
-		return err
-	})
+	var pods []v1.Pod
+	var waits map[types.UID][]Wait
+	var ofPods, ofNode []Event
+	ask("pods", func() (err error) { pods, err = p.cfg.Peers.Pods(ctx); return err })
+	ask("waits", func() (err error) { waits, err = p.cfg.Peers.Waits(ctx); return err })
+	ask("events", func() (err error) { ofPods, err = p.cfg.Peers.PodEvents(ctx); return err })
+	ask("events of the node", func() (err error) { ofNode, err = p.cfg.Peers.NodeEvents(ctx); return err })
 	ask("node", func() error {
-		resp, err := p.node.GetNode(ctx, &nodestatusv1.GetNodeRequest{})
-		if err != nil {
-			return err
+		node, registered, err := p.cfg.Peers.Node(ctx)
+		if err == nil {
+			out.Node.fill(node, registered)
 		}
-		return out.Node.fill(resp)
+		return err
 	})
 	group.Go(func() { out.Services = p.askServices(ctx) })
 	group.Wait()
@@ -113,40 +107,26 @@ func (p *page) askOverview(ctx context.Context) any {
 	return out
 }
 
-func (p *page) askServices(ctx context.Context) []service {
-	names := []string{"podsync", "probes", "stats", "nodestatus"}
-	out := make([]service, len(names), len(names)+1)
+func (p *page) askServices(ctx context.Context) []Process {
+	names := slices.DeleteFunc(service.All(), func(name string) bool { return name == service.Gateway })
+	out := make([]Process, len(names), len(names)+1)
 	var group sync.WaitGroup
 	for i, name := range names {
 		group.Go(func() {
-			info, err := p.services[name].GetInfo(ctx, &commonv1.GetInfoRequest{})
-			out[i] = serviceOf(name, info, err)
+			var err error
+			if out[i], err = p.cfg.Peers.Process(ctx, name); err != nil {
+				out[i] = Process{Lacks: []string{httperror.Message(err)}}
+			}
+			out[i].Name = name
 		})
 	}
 	group.Wait()
-	return append(out, service{Name: "gateway", Up: true, Since: &p.began})
+	return append(out, Process{Name: service.Gateway, Up: true, Since: &p.began})
 }
 
-func serviceOf(name string, info *commonv1.GetInfoResponse, err error) service {
-	if err != nil {
-		return service{Name: name, Lacks: []string{httperror.Message(err)}}
-	}
-	s := service{Name: name, Up: true, Version: info.GetBuild().GetVersion(), Since: stamp(info.GetStartTime())}
-	for _, d := range info.GetDependencies() {
-		if !d.GetReady() {
-			s.Lacks = append(s.Lacks, d.GetName()+": "+d.GetMessage())
-		}
-	}
-	return s
-}
-
-func (n *nodeInfo) fill(resp *nodestatusv1.GetNodeResponse) error {
-	var node v1.Node
-	if err := node.Unmarshal(resp.GetNode()); err != nil {
-		return err
-	}
+func (n *Node) fill(node *v1.Node, registered bool) {
 	st := node.Status
-	n.Registered = resp.GetRegistered()
+	n.Registered = registered
 	n.Kubelet, n.OS, n.Kernel = st.NodeInfo.KubeletVersion, st.NodeInfo.OSImage, st.NodeInfo.KernelVersion
 	n.Runtime = st.NodeInfo.ContainerRuntimeVersion
 	n.CPUs, n.Memory = st.Capacity.Cpu().AsApproximateFloat64(), st.Capacity.Memory().Value()
@@ -155,15 +135,14 @@ func (n *nodeInfo) fill(resp *nodestatusv1.GetNodeResponse) error {
 		n.Capacity[string(name)] = q.String()
 	}
 	for _, c := range st.Conditions {
-		n.Conditions = append(n.Conditions, condition{string(c.Type), string(c.Status), c.Reason, c.Message, c.LastTransitionTime.Time})
+		n.Conditions = append(n.Conditions, Condition{string(c.Type), string(c.Status), c.Reason, c.Message, c.LastTransitionTime.Time})
 	}
-	slices.SortFunc(n.Conditions, func(a, b condition) int {
+	slices.SortFunc(n.Conditions, func(a, b Condition) int {
 		return cmp.Or(cmp.Compare(boolOrder(b.Type == "Ready"), boolOrder(a.Type == "Ready")), cmp.Compare(a.Type, b.Type))
 	})
 	for _, t := range node.Spec.Taints {
 		n.Taints = append(n.Taints, t.ToString())
 	}
-	return nil
 }
 
 func boolOrder(b bool) int {
@@ -174,28 +153,13 @@ func boolOrder(b bool) int {
 }
 
 // eventsOf lists what podsync and nodestatus recorded, the newest first.
-func eventsOf(nodeName string, ofPods *podsyncv1.ListRecentEventsResponse, ofNode *nodestatusv1.ListRecentEventsResponse) []event {
-	out := []event{}
-	for _, e := range slices.Backward(ofNode.GetEvents()) {
-		out = append(out, event{
-			Time: e.GetTime().AsTime(), Kind: "Node", Name: nodeName, Type: e.GetType(), Reason: e.GetReason(), Message: e.GetMessage(), Count: e.GetCount(),
-		})
+func eventsOf(nodeName string, ofPods, ofNode []Event) []Event {
+	out := make([]Event, 0, len(ofNode)+len(ofPods))
+	for _, e := range ofNode {
+		e.Name = nodeName
+		out = append(out, e)
 	}
-	for _, e := range slices.Backward(ofPods.GetEvents()) {
-		out = append(out, event{
-			Time: e.GetTime().AsTime(), Kind: e.GetKind(), Namespace: e.GetNamespace(), Name: e.GetName(), Container: e.GetContainer(),
-			Type: e.GetType(), Reason: e.GetReason(), Message: messageOf(e), Count: e.GetCount(),
-		})
-	}
-	slices.SortStableFunc(out, func(a, b event) int { return b.Time.Compare(a.Time) })
+	out = append(out, ofPods...)
+	slices.SortStableFunc(out, func(a, b Event) int { return b.Time.Compare(a.Time) })
 	return out
-}
-
-// stamp is a proto's time; nil when it is unset.
-func stamp(t *timestamppb.Timestamp) *time.Time {
-	if t == nil {
-		return nil
-	}
-	at := t.AsTime()
-	return &at
 }

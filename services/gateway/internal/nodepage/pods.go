@@ -8,30 +8,28 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
-
-	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
-	probesv1 "github.com/polylet/polylet/api/gen/polylet/probes/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// podInfo is one pod without its spec: no environment, no arguments.
-type podInfo struct {
-	UID        string          `json:"uid"`
-	Namespace  string          `json:"namespace"`
-	Name       string          `json:"name"`
-	Phase      string          `json:"phase"`
-	Reason     string          `json:"reason,omitempty"`
-	Message    string          `json:"message,omitempty"`
-	Ready      bool            `json:"ready"`
-	IP         string          `json:"ip,omitempty"`
-	QOS        string          `json:"qos,omitempty"`
-	Created    *time.Time      `json:"created,omitempty"`
-	Containers []containerInfo `json:"containers"`
-	Conditions []condition     `json:"conditions"`
-	Waits      []wait          `json:"waits,omitempty"`
+// Pod is one pod without its spec: no environment, no arguments.
+type Pod struct {
+	UID        string      `json:"uid"`
+	Namespace  string      `json:"namespace"`
+	Name       string      `json:"name"`
+	Phase      string      `json:"phase"`
+	Reason     string      `json:"reason,omitempty"`
+	Message    string      `json:"message,omitempty"`
+	Ready      bool        `json:"ready"`
+	IP         string      `json:"ip,omitempty"`
+	QOS        string      `json:"qos,omitempty"`
+	Created    *time.Time  `json:"created,omitempty"`
+	Containers []Container `json:"containers"`
+	Conditions []Condition `json:"conditions"`
+	Waits      []Wait      `json:"waits,omitempty"`
 }
 
-type containerInfo struct {
+// Container is one of a pod.
+type Container struct {
 	Name     string     `json:"name"`
 	Kind     string     `json:"kind,omitempty"`
 	Image    string     `json:"image"`
@@ -45,7 +43,8 @@ type containerInfo struct {
 	MemoryLimit int64   `json:"memoryLimit,omitempty"`
 }
 
-type wait struct {
+// Wait is what a pod waits for.
+type Wait struct {
 	Kind   string     `json:"kind"`
 	Object string     `json:"object,omitempty"`
 	Reason string     `json:"reason"`
@@ -55,40 +54,23 @@ type wait struct {
 }
 
 // podsOf lists the pods by namespace and name.
-func podsOf(list *podsapi.ListPodsResponse, waits *podsyncv1.ListWaitsResponse) []podInfo {
-	waiting := map[string][]wait{}
-	for _, p := range waits.GetPods() {
-		waiting[p.GetPod().GetUid()] = waitsOf(p.GetWaits())
+func podsOf(list []v1.Pod, waits map[types.UID][]Wait) []Pod {
+	out := make([]Pod, len(list))
+	for i := range list {
+		out[i] = podOf(&list[i])
+		out[i].Waits = waits[list[i].UID]
 	}
-	out := []podInfo{}
-	for _, raw := range list.GetPods() {
-		var pod v1.Pod
-		if pod.Unmarshal(raw) != nil {
-			continue // podsync's bug; the others are worth showing
-		}
-		info := podOf(&pod)
-		info.Waits = waiting[info.UID]
-		out = append(out, info)
-	}
-	slices.SortFunc(out, func(a, b podInfo) int {
+	slices.SortFunc(out, func(a, b Pod) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	return out
 }
 
-func waitsOf(waits []*podsyncv1.Wait) []wait {
-	var out []wait
-	for _, w := range waits {
-		out = append(out, wait{w.GetKind(), w.GetObject(), reasonOf(w), w.GetAdvice(), stamp(w.GetSince()), stamp(w.GetRetryTime())})
-	}
-	return out
-}
-
-func podOf(pod *v1.Pod) podInfo {
+func podOf(pod *v1.Pod) Pod {
 	st := &pod.Status
-	out := podInfo{
+	out := Pod{
 		UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Phase: string(st.Phase), Reason: st.Reason, Message: st.Message,
-		IP: st.PodIP, QOS: string(st.QOSClass), Conditions: []condition{}, Containers: []containerInfo{},
+		IP: st.PodIP, QOS: string(st.QOSClass), Conditions: []Condition{}, Containers: []Container{},
 	}
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -102,7 +84,7 @@ func podOf(pod *v1.Pod) podInfo {
 		out.Created = &st.StartTime.Time
 	}
 	for _, c := range st.Conditions {
-		out.Conditions = append(out.Conditions, condition{string(c.Type), string(c.Status), c.Reason, c.Message, c.LastTransitionTime.Time})
+		out.Conditions = append(out.Conditions, Condition{string(c.Type), string(c.Status), c.Reason, c.Message, c.LastTransitionTime.Time})
 		if c.Type == v1.PodReady {
 			out.Ready = c.Status == v1.ConditionTrue
 		}
@@ -124,8 +106,8 @@ func podOf(pod *v1.Pod) podInfo {
 	return out
 }
 
-func containerOf(c *v1.Container, kind string, statuses []v1.ContainerStatus) containerInfo {
-	out := containerInfo{
+func containerOf(c *v1.Container, kind string, statuses []v1.ContainerStatus) Container {
+	out := Container{
 		Name: c.Name, Kind: kind, Image: c.Image, State: "waiting",
 		CPULimit: c.Resources.Limits.Cpu().AsApproximateFloat64(), MemoryLimit: c.Resources.Limits.Memory().Value(),
 	}
@@ -147,24 +129,25 @@ func containerOf(c *v1.Container, kind string, statuses []v1.ContainerStatus) co
 	return out
 }
 
-// podPage is what is shown of one pod beside the overview.
-type podPage struct {
-	UID       string      `json:"uid"`
-	Namespace string      `json:"namespace"`
-	Name      string      `json:"name"`
-	Phase     string      `json:"phase"`
-	Reason    string      `json:"reason,omitempty"`
-	Message   string      `json:"message,omitempty"`
-	Gone      *time.Time  `json:"gone,omitempty"`
-	Waits     []wait      `json:"waits"`
-	Timeline  []entry     `json:"timeline"`
-	Dropped   uint32      `json:"dropped,omitempty"`
-	Probes    []probeInfo `json:"probes"`
+// PodPage is what is shown of one pod beside the overview.
+type PodPage struct {
+	UID       string     `json:"uid"`
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	Phase     string     `json:"phase"`
+	Reason    string     `json:"reason,omitempty"`
+	Message   string     `json:"message,omitempty"`
+	Gone      *time.Time `json:"gone,omitempty"`
+	Waits     []Wait     `json:"waits"`
+	Timeline  []Entry    `json:"timeline"`
+	Dropped   uint32     `json:"dropped,omitempty"`
+	Probes    []Probe    `json:"probes"`
 	// ProbesProblem says why there are no probes.
 	ProbesProblem string `json:"probesProblem,omitempty"`
 }
 
-type entry struct {
+// Entry is a step of a pod's timeline.
+type Entry struct {
 	Time    time.Time  `json:"time"`
 	First   *time.Time `json:"first,omitempty"`
 	Step    string     `json:"step"`
@@ -176,7 +159,8 @@ type entry struct {
 	Running bool       `json:"running,omitempty"`
 }
 
-type probeInfo struct {
+// Probe is one of a container, without a command's arguments and without headers.
+type Probe struct {
 	Container string     `json:"container"`
 	Type      string     `json:"type"`
 	Handler   string     `json:"handler"`
@@ -187,45 +171,15 @@ type probeInfo struct {
 	Streak    int32      `json:"streak"`
 }
 
-func entryOf(e *podsyncv1.TimelineEntry) entry {
-	failed, detail := saidOf(e)
-	return entry{
-		Time: e.GetTime().AsTime(), First: stamp(e.GetFirstTime()), Step: e.GetStep(), Object: e.GetObject(), Seconds: e.GetDuration().AsDuration().Seconds(),
-		Error: failed, Detail: detail, Count: e.GetCount(), Running: e.GetRunning(),
-	}
-}
-
-func (p *page) askPod(ctx context.Context, ref *podsyncv1.PodRef) (*podPage, error) {
-	why, err := p.podsync.ExplainPod(ctx, &podsyncv1.ExplainPodRequest{Pod: ref})
+func (p *page) askPod(ctx context.Context, namespace, name, uid string) (*PodPage, error) {
+	out, err := p.cfg.Peers.Explain(ctx, namespace, name, uid)
 	if err != nil {
 		return nil, err
 	}
-	out := &podPage{
-		UID: why.GetPod().GetUid(), Namespace: why.GetPod().GetNamespace(), Name: why.GetPod().GetName(), Phase: why.GetPhase(),
-		Reason: why.GetReason(), Message: why.GetMessage(), Gone: stamp(why.GetGoneTime()), Waits: waitsOf(why.GetWaits()),
-		Timeline: []entry{}, Dropped: why.GetDroppedEntries(), Probes: []probeInfo{},
-	}
-	for _, e := range why.GetTimeline() {
-		out.Timeline = append(out.Timeline, entryOf(e))
-	}
-	probes, err := p.probes.ListProbes(ctx, &probesv1.ListProbesRequest{Namespace: ref.GetNamespace(), Name: ref.GetName()})
+	probes, err := p.cfg.Peers.Probes(ctx, namespace, name)
 	if err != nil {
 		out.ProbesProblem = "probes does not answer: " + err.Error()
 	}
-	for _, s := range probes.GetProbes() {
-		out.Probes = append(out.Probes, probeOf(s))
-	}
+	out.Probes = append([]Probe{}, probes...) // never null
 	return out, nil
-}
-
-// probeOf leaves out what the last attempt said: it is the container's own
-// output, or names the URL or the command. `polylet probes` shows it.
-func probeOf(s *probesv1.ProbeState) probeInfo {
-	t := s.GetTarget()
-	return probeInfo{
-		Container: t.GetKey().GetContainer(), Type: strings.ToLower(strings.TrimPrefix(t.GetKey().GetType().String(), "PROBE_TYPE_")),
-		Handler: handlerOf(t), Period: t.GetPeriodSeconds(),
-		Outcome: strings.ToLower(strings.TrimPrefix(s.GetOutcome().String(), "PROBE_OUTCOME_")),
-		LastOK:  s.GetLastAttemptOk(), Last: stamp(s.GetLastAttemptTime()), Streak: s.GetStreak(),
-	}
 }

@@ -4,26 +4,24 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"time"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
-// usage is one sample of what everything uses.
-type usage struct {
+// Usage is one sample of what everything uses.
+type Usage struct {
 	Time time.Time `json:"time"`
-	Node amount    `json:"node"`
+	Node Amount    `json:"node"`
 	// Containers by pod UID, "/" and container name.
-	Containers map[string]amount `json:"containers"`
+	Containers map[string]Amount `json:"containers"`
 	Problem    string            `json:"problem,omitempty"`
 }
 
-// amount is what one thing uses.
-type amount struct {
+// Amount is what one thing uses.
+type Amount struct {
 	// CPU in cores.
 	CPU float64 `json:"cpu"`
 	// Memory is the working set in bytes.
@@ -34,14 +32,14 @@ type amount struct {
 }
 
 func (p *page) askUsage(ctx context.Context) any {
-	out := usage{Time: time.Now(), Containers: map[string]amount{}}
-	resp, err := p.stats.GetSummary(ctx, &statsv1.GetSummaryRequest{})
+	out := Usage{Time: time.Now(), Containers: map[string]Amount{}}
+	document, err := p.cfg.Peers.Summary(ctx)
 	if err != nil {
 		out.Problem = "stats: " + httperror.Message(err)
 		return out
 	}
 	var s statsapi.Summary
-	if err := json.Unmarshal(resp.GetSummaryJson(), &s); err != nil {
+	if err := json.Unmarshal(document, &s); err != nil {
 		out.Problem = fmt.Sprintf("stats: its summary cannot be read: %v", err)
 		return out
 	}
@@ -49,7 +47,7 @@ func (p *page) askUsage(ctx context.Context) any {
 	return out
 }
 
-func (u *usage) fill(s *statsapi.Summary) {
+func (u *Usage) fill(s *statsapi.Summary) {
 	u.Node = amountOf(s.Node.CPU, s.Node.Memory)
 	if fs := s.Node.Fs; fs != nil {
 		u.Node.Disk, u.Node.DiskCapacity = value(fs.UsedBytes), value(fs.CapacityBytes)
@@ -69,8 +67,8 @@ func (u *usage) fill(s *statsapi.Summary) {
 	}
 }
 
-func amountOf(c *statsapi.CPUStats, m *statsapi.MemoryStats) amount {
-	var a amount
+func amountOf(c *statsapi.CPUStats, m *statsapi.MemoryStats) Amount {
+	var a Amount
 	if c != nil {
 		a.CPU = float64(value(c.UsageNanoCores)) / 1e9
 	}
@@ -86,5 +84,3 @@ func value(v *uint64) uint64 {
 	}
 	return *v
 }
-
-func itoa(n int32) string { return strconv.Itoa(int(n)) }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/service"
 )
 
 // stateful is what a *grpc.ClientConn is beside a ClientConnInterface.
@@ -47,7 +48,7 @@ func Watch(ctx context.Context, name string, conn grpc.ClientConnInterface, to h
 
 // without says what clients get while a process is away.
 func without(name string) string {
-	if name == "nodestatus" {
+	if name == service.Nodestatus {
 		return "the apiserver is not asked who may do what: on the secure port tokens get 401 and requests 500, but for answers that are kept; the node's logs get 503"
 	}
 	return "what it serves is answered with 503"

@@ -20,6 +20,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 	"github.com/polylet/polylet/services/gateway/internal/route"
 )
@@ -222,9 +223,9 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case status == http.StatusNotFound:
 		httperror.Text(w, status, "pod does not exist")
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
-		httperror.ErrorStatus(w, "podsync", status, err)
+		httperror.ErrorStatus(w, service.Podsync, status, err)
 	default:
-		httperror.ErrorStatus(w, "podsync", http.StatusInternalServerError, err)
+		httperror.ErrorStatus(w, service.Podsync, http.StatusInternalServerError, err)
 	}
 }
 

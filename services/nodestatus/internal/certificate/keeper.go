@@ -43,9 +43,9 @@ const (
 	// soonest and slowest are between two requests that could not be made.
 	soonest = 2 * time.Second
 	slowest = 32 * time.Second
-	// patientFrom and patientTo are after one that somebody has refused.
-	patientFrom = time.Minute
-	patientTo   = 15 * time.Minute
+	// slowFirst and slowMax are after one that somebody has refused.
+	slowFirst = time.Minute
+	slowMax   = 15 * time.Minute
 )
 
 // Config says which certificate is kept.
@@ -152,11 +152,11 @@ func newRetry() *backoff.Backoff {
 // Run keeps the certificate until ctx is done; then it returns nil.
 func (k *Keeper) Run(ctx context.Context) error {
 	retry := newRetry()
-	patient := backoff.New(backoff.Config{Initial: patientFrom, Max: patientTo, Jitter: 0.1})
+	slow := backoff.New(backoff.Config{Initial: slowFirst, Max: slowMax, Jitter: 0.1})
 	for ctx.Err() == nil {
 		if k.anew.Swap(false) {
 			retry.Reset()
-			patient.Reset()
+			slow.Reset()
 			k.replaced = time.Time{}
 		}
 		wait, err := k.step(ctx)
@@ -166,11 +166,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 			continue
 		case err == nil:
 			retry.Reset()
-			patient.Reset()
+			slow.Reset()
 		default:
 			wait = retry.Next()
-			if errors.As(err, &p) && p.patient {
-				wait = patient.Next()
+			if errors.As(err, &p) && p.slow {
+				wait = slow.Next()
 			}
 			k.failed(ctx, err)
 		}
@@ -301,7 +301,7 @@ func (k *Keeper) isDue(want *x509.CertificateRequest) bool {
 // isRefused says whether the certificate has to be replaced since it is refused. One that
 // has just been for that reason is not: the fault is not the certificate's.
 func (k *Keeper) isRefused() bool {
-	return k.deps.Refused != nil && k.deps.Refused() && time.Since(k.replaced).Abs() > patientTo
+	return k.deps.Refused != nil && k.deps.Refused() && time.Since(k.replaced).Abs() > slowMax
 }
 
 // put writes a certificate until it is written: another would not be given sooner. With
@@ -333,7 +333,7 @@ func (k *Keeper) put(ctx context.Context, pair, old *nodecert.Pair) error {
 	k.deps.Written(ctx)
 	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
 		return &problem{error: fmt.Errorf("the %s certificate that was issued just now ended at %s, and this machine's clock says %s: set this machine's clock",
-			k.cfg.Name, pair.Leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)), reason: "CertificateNotUsable", patient: true}
+			k.cfg.Name, pair.Leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)), reason: "CertificateNotUsable", slow: true}
 	}
 	return nil
 }

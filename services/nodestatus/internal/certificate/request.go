@@ -58,8 +58,8 @@ type problem struct {
 	reason string
 	// spent says that the key is of no more use.
 	spent bool
-	// patient asks again after minutes rather than seconds.
-	patient bool
+	// slow asks again after minutes rather than seconds.
+	slow bool
 }
 
 func (p *problem) Unwrap() error { return p.error }
@@ -94,7 +94,7 @@ func (k *Keeper) ask(ctx context.Context, want *x509.CertificateRequest, clients
 	pair, why := k.cfg.accept(issued, keyPEM, want)
 	if why != "" {
 		return nil, &problem{error: fmt.Errorf("the certificate that %s was answered with is not what was asked for: %s: look at what approves and signs requests of signer %s",
-			request.name, why, k.cfg.Signer), reason: "CertificateNotUsable", spent: true, patient: true}
+			request.name, why, k.cfg.Signer), reason: "CertificateNotUsable", spent: true, slow: true}
 	}
 	if now, _ := k.deps.Current(); now != nil && now.Leaf.Equal(pair.Leaf) {
 		return nil, &problem{error: fmt.Errorf("%s has been answered before", request.name), spent: true}
@@ -290,12 +290,12 @@ func judge(r *certificatesv1.CertificateSigningRequest, uid types.UID) answer {
 		case certificatesv1.CertificateDenied:
 			return answer{err: &problem{
 				error:  fmt.Errorf("certificate signing request %s was denied (%s: %s): correct what denies the requests of this node; another is made within minutes, or approve the next by hand", r.Name, short(c.Reason, mostOfReason), short(c.Message, mostOfReason)),
-				reason: "CertificateRequestDenied", spent: true, patient: true,
+				reason: "CertificateRequestDenied", spent: true, slow: true,
 			}}
 		case certificatesv1.CertificateFailed:
 			return answer{err: &problem{
 				error:  fmt.Errorf("certificate signing request %s failed (%s: %s): look at what signs requests of signer %s; another is made within minutes", r.Name, short(c.Reason, mostOfReason), short(c.Message, mostOfReason), r.Spec.SignerName),
-				reason: "CertificateRequestFailed", spent: true, patient: true,
+				reason: "CertificateRequestFailed", spent: true, slow: true,
 			}}
 		case certificatesv1.CertificateApproved:
 			out.state = approved

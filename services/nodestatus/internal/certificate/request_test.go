@@ -31,7 +31,7 @@ func TestWhoJoinsTheNodeAgainWaitsForNoPause(t *testing.T) {
 		w.approve(false)
 		w.start()
 		for range 6 { // until the pauses are the longest
-			time.Sleep(2 * patientTo)
+			time.Sleep(2 * slowMax)
 			w.answer(certificatesv1.CertificateDenied)
 		}
 		time.Sleep(time.Minute)

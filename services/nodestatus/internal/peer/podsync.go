@@ -13,6 +13,7 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
@@ -64,14 +65,14 @@ func (p *Podsync) RunRuntime(ctx context.Context) error {
 		wait := p.period
 		switch {
 		case err != nil:
-			p.health.Set("podsync", false, fmt.Sprintf("%v; the Node keeps its last state for %s", err, node.PeerGrace))
+			p.health.Set(service.Podsync, false, fmt.Sprintf("%v; the Node keeps its last state for %s", err, node.PeerGrace))
 			wait = retry.Next()
 		case !ready:
 			wait = unreadyPeriod
 		}
 		if err == nil {
 			retry.Reset()
-			p.health.Set("podsync", true, "")
+			p.health.Set(service.Podsync, true, "")
 		}
 		if !sleep(ctx, wait) {
 			return nil

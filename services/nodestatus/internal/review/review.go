@@ -21,7 +21,7 @@ import (
 	"github.com/polylet/polylet/internal/rpcerr"
 )
 
-// timeout bounds a question, whatever its asker's patience.
+// timeout bounds a question, whatever its asker's timeout.
 const timeout = 30 * time.Second
 
 // atOnce is how many questions are under way at most: half as many again as the

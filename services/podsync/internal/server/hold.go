@@ -43,19 +43,25 @@ func (s *Server) HoldExec(stream podsyncv1.PodSyncService_HoldExecServer) error 
 		hold.End()
 		return nil
 	}
-	// The command is ended though nobody may wait for it.
+	return s.endLeft(stream, hold, over, whose, resp.GetContainerId())
+}
+
+// endLeft ends the command of a session that was left or broke, though nobody may wait for
+// it.
+func (s *Server) endLeft(stream podsyncv1.PodSyncService_HoldExecServer, hold *execreaper.Hold, over exec, whose, containerID string) error {
 	ctx, settled := s.leaving.begin(context.WithoutCancel(stream.Context()), whose)
 	defer settled()
 	hold.Left(ctx)
 	if over.err == nil {
 		over.err = stream.Send(&podsyncv1.HoldExecResponse{})
 	}
-	if err = hold.Settle(ctx); errors.Is(context.Cause(ctx), errGivenUp) {
+	err := hold.Settle(ctx)
+	if errors.Is(context.Cause(ctx), errGivenUp) {
 		return nil // not to be told to another podsync
 	}
 	if err != nil && over.err != nil {
 		klog.FromContext(stream.Context()).Error(err, "The command of a session that broke may be left in its container",
-			"containerID", resp.GetContainerId(), "program", hold.Program())
+			"containerID", containerID, "program", hold.Program())
 	}
 	if errors.Is(err, execreaper.ErrStopped) {
 		// The parts may have been told of the stop before the streams were: the caller is

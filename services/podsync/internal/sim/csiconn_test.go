@@ -13,8 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/polylet/polylet/internal/backoff"
-	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
-	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
+	"github.com/polylet/polylet/services/podsync"
 )
 
 // diskConn is the way to a driver.
@@ -26,12 +25,12 @@ type diskConn struct {
 }
 
 // dialDisk connects one life of podsync with the driver at a socket.
-func (l *life) dialDisk(path string) (csi.Conn, error) {
+func (l *life) dialDisk(path string) (podsync.CSIConn, error) {
 	closed := make(chan struct{})
 	return &diskConn{life: l, path: path, closed: closed, shut: sync.OnceFunc(func() { close(closed) })}, nil
 }
 
-// Close implements csi.Conn.
+// Close implements podsync.CSIConn.
 func (c *diskConn) Close() error {
 	c.shut()
 	return nil
@@ -115,7 +114,7 @@ func (c *diskConn) call(ctx context.Context, method string, req, reply any) erro
 }
 
 // plugins stands in for the directory of plugins' sockets, as host/plugins sees it.
-func (l *life) plugins(ctx context.Context, taken plugins.Handler) error {
+func (l *life) plugins(ctx context.Context, taken podsync.PluginHandler) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	begun := map[*socket]bool{}
@@ -146,7 +145,7 @@ func (l *life) plugins(ctx context.Context, taken plugins.Handler) error {
 }
 
 // attend keeps the driver of a socket registered until its file is gone.
-func (l *life) attend(run context.Context, taken plugins.Handler, s *socket) {
+func (l *life) attend(run context.Context, taken podsync.PluginHandler, s *socket) {
 	ctx, cancel := context.WithCancel(run)
 	defer cancel()
 	go func() {
@@ -156,7 +155,7 @@ func (l *life) attend(run context.Context, taken plugins.Handler, s *socket) {
 		case <-ctx.Done():
 		}
 	}()
-	p := plugins.Plugin{Name: s.driver.name, Endpoint: s.path, Versions: []string{"1.0.0"}}
+	p := podsync.Plugin{Name: s.driver.name, Endpoint: s.path, Versions: []string{"1.0.0"}}
 	again := backoff.New(backoff.Config{Initial: 500 * time.Millisecond, Max: 2 * time.Minute})
 	for ctx.Err() == nil {
 		if s.process.ctx.Err() == nil {

@@ -4,15 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
-
+	"github.com/polylet/polylet/services/probes/internal/peer/grpchealth"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
 
@@ -30,52 +23,22 @@ func (h *Handlers) grpc(ctx context.Context, t probe.Target, a probe.GRPC) probe
 	if err != nil {
 		return h.unconnected(err, fmt.Sprintf("timeout: failed to connect service %q within %v: %v", addr, t.Timeout, err))
 	}
-	client, err := h.grpcClient(addr, conn)
+	client, err := grpchealth.New(grpchealth.Config{Address: addr, UserAgent: h.cfg.UserAgent, AnswerLimit: answerLimit}, conn)
 	if err != nil {
 		_ = conn.Close()
 		return errored("making a gRPC client for %s: %v", addr, err)
 	}
 	defer client.Close()
-	res, err := grpc_health_v1.NewHealthClient(client).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: a.Service})
-	if err != nil {
-		return grpcError(t, err)
-	}
-	if res.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-		return failed(fmt.Sprintf("service unhealthy (responded with %q)", res.GetStatus().String()))
+	serving, said, err := client.Check(ctx, a.Service)
+	switch why := (*grpchealth.Error)(nil); {
+	case errors.As(err, &why) && why.Unimplemented:
+		return failed(fmt.Sprintf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", why.Message))
+	case errors.As(err, &why) && why.Late:
+		return failed(fmt.Sprintf("timeout: health rpc did not complete within %v", t.Timeout))
+	case err != nil:
+		return failed(fmt.Sprintf("error: health rpc probe failed: %v", err))
+	case !serving:
+		return failed(fmt.Sprintf("service unhealthy (responded with %q)", said))
 	}
 	return probe.Answer{Verdict: probe.Passed, Message: "service healthy"}
-}
-
-// grpcClient speaks over conn and, when that is lost, over nothing.
-func (h *Handlers) grpcClient(addr string, conn net.Conn) (*grpc.ClientConn, error) {
-	var once sync.Once
-	return grpc.NewClient("passthrough:///"+addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUserAgent(h.cfg.UserAgent),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithNoProxy(),
-		grpc.WithMaxHeaderListSize(answerLimit),
-		grpc.WithStaticStreamWindowSize(answerLimit),
-		grpc.WithStaticConnWindowSize(answerLimit),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerLimit)),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-			var out net.Conn
-			once.Do(func() { out = conn })
-			if out == nil {
-				return nil, errors.New("the connection was lost")
-			}
-			return out, nil
-		}))
-}
-
-func grpcError(t probe.Target, err error) probe.Answer {
-	switch status.Code(err) {
-	case codes.Unimplemented:
-		return failed(fmt.Sprintf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", status.Convert(err).Message()))
-	case codes.DeadlineExceeded:
-		return failed(fmt.Sprintf("timeout: health rpc did not complete within %v", t.Timeout))
-	default:
-		return failed(fmt.Sprintf("error: health rpc probe failed: %v", err))
-	}
 }

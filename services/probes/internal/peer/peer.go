@@ -12,6 +12,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
@@ -61,7 +62,7 @@ func New(deps Deps) *Client {
 func (c *Client) Run(ctx context.Context) error {
 	defer c.sender.Wait()
 	return watch.Follow(ctx, watch.Follower[*podsyncv1.SyncProbesResponse]{
-		Name:    "podsync",
+		Name:    service.Podsync,
 		Health:  c.deps.Health,
 		Connect: c.connect,
 		Header: func(r *podsyncv1.SyncProbesResponse) watch.Header {

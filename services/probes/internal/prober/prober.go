@@ -311,7 +311,7 @@ func (e *Engine) finish(ctx context.Context, p *entry, tick bool, a probe.Answer
 
 func logChange(ctx context.Context, t probe.Target, s probestate.State, a probe.Answer) {
 	outcome, _ := s.Outcome()
-	log := klog.FromContext(ctx).WithValues("pod", t.Namespace+"/"+t.Name,
+	log := klog.FromContext(ctx).WithValues("pod", klog.KRef(t.Namespace, t.Name),
 		"container", t.Key.Container, "type", t.Key.Type.String(), "outcome", outcome.String())
 	log.Info("Probe outcome changed")
 	// It is the container's own output, or has the command or the URL in it.

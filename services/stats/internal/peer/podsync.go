@@ -11,6 +11,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
@@ -31,7 +32,7 @@ func NewPodsync(conn grpc.ClientConnInterface, reporter health.Reporter) *Podsyn
 // the table stays as it was last.
 func (p *Podsync) Follow(ctx context.Context, table *inventory.Table) error {
 	return watch.Follow(ctx, watch.Follower[*podsyncv1.WatchContainersResponse]{
-		Name:   "podsync",
+		Name:   service.Podsync,
 		Health: p.health,
 		Connect: func(ctx context.Context) (func() (*podsyncv1.WatchContainersResponse, error), error) {
 			stream, err := p.client.WatchContainers(ctx, &podsyncv1.WatchContainersRequest{})
@@ -62,7 +63,11 @@ func (p *Podsync) FilesystemUsage(ctx context.Context) (disk.RuntimeUsage, error
 		Containers: usages(r.GetContainerFilesystems()), SandboxImage: r.GetSandboxImage(),
 	}
 	for _, layer := range r.GetWritableLayers() {
-		out.Layers[layer.GetContainerId()] = usage(layer.GetUsage())
+		u := usage(layer.GetUsage())
+		if !timed(layer.GetUsage()) {
+			u.Time = time.Time{} // containerd says 0 bytes of one that it has not weighed yet.
+		}
+		out.Layers[layer.GetContainerId()] = u
 	}
 	return out, nil
 }
@@ -96,10 +101,14 @@ func usages(in []*podsyncv1.FilesystemUsage) []disk.Usage {
 
 func usage(u *podsyncv1.FilesystemUsage) disk.Usage {
 	out := disk.Usage{Mountpoint: u.GetMountpoint(), Bytes: u.GetUsedBytes(), Inodes: u.GetInodesUsed(), Time: time.Now()}
-	if t := u.GetTime(); t.IsValid() && t.GetSeconds() > 0 {
-		out.Time = t.AsTime()
+	if timed(u) {
+		out.Time = u.GetTime().AsTime()
 	}
 	return out
+}
+
+func timed(u *podsyncv1.FilesystemUsage) bool {
+	return u.GetTime().IsValid() && u.GetTime().GetSeconds() > 0
 }
 
 func change(f *podsyncv1.WatchContainersResponse) inventory.Change {

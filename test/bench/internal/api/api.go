@@ -1,5 +1,6 @@
 // Package api measures the node's own API with pods on the node: its documents,
-// exec, logs and port-forward. What it reads it checks; a wrong answer has no time.
+// exec, logs and port-forward. What it reads it checks: it must never have a time
+// of a wrong answer.
 package api
 
 import (

@@ -1,7 +1,7 @@
 // Package pods measures how fast a node starts and ends pods, and the runtime
 // alone with the same pods over the CRI, so that the difference, which is the
-// agent's, is seen; or only what the agent's processes hold. It runs on real
-// parts only.
+// agent's, is seen; or only what the agent's processes hold. It must never measure
+// on a double.
 package pods
 
 import (

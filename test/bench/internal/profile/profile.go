@@ -1,4 +1,5 @@
-// Package profile saves profiles of polylet's processes.
+// Package profile saves profiles of polylet's processes, CPU and memory, while something
+// is measured. It must never be part of what is measured: who wants figures has no profiles.
 package profile
 
 import (

@@ -1,5 +1,6 @@
 // Package report keeps figures, by who they are of and what they say, and says on
-// what machine they were taken. How a table looks is its owner's.
+// what machine they were taken. It must never know how a table looks: that is its
+// owner's.
 package report
 
 import (

@@ -1,5 +1,5 @@
 // Package rounds measures agents in turn, round after round, and writes the
-// report each time. What is measured, and how it is shown, others know.
+// report each time. It must never know what is measured, or how it is shown.
 package rounds
 
 import (

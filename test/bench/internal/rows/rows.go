@@ -1,5 +1,6 @@
 // Package rows measures what a node does beside starting and ending pods: how soon
-// it notices, and what it costs when nothing happens.
+// it notices, and what it costs when nothing happens. It must never take a figure that
+// the agent says of itself.
 package rows
 
 import (

@@ -1,5 +1,6 @@
 // Package scale measures hundreds of pods on a runtime without processes, so that
-// the figures are the agent's.
+// the figures are the agent's. It must never call them those of a node with real
+// containers.
 package scale
 
 import (

@@ -1,5 +1,5 @@
 // Package stage brings up what is measured, on a machine of its own, and makes pods
-// on it. It measures nothing.
+// on it. It must never measure anything.
 package stage
 
 import (

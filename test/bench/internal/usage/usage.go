@@ -1,4 +1,5 @@
-// Package usage reads what processes use of the CPU and hold in memory.
+// Package usage reads what processes use of the CPU and hold in memory, from the kernel. It
+// must never ask the processes themselves.
 package usage
 
 import (

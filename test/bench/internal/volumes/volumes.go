@@ -1,6 +1,6 @@
 // Package volumes measures pods with volumes: how soon they are Ready, how soon they are
-// gone and nothing of their volumes is mounted, and what a CSI driver is asked for. It runs
-// on real parts only.
+// gone and nothing of their volumes is mounted, and what a CSI driver is asked for. It
+// must never count a volume as set up or gone that it has not looked at.
 package volumes
 
 import (

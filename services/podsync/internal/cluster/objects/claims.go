@@ -44,15 +44,15 @@ func readNow[T runtime.Object](ctx context.Context, s *Store, uid types.UID, nam
 		return none, fmt.Errorf("read %s: %w", key, ErrStandalone)
 	}
 	s.unawait(uid, namespace, key)
-	object, err := s.patiently(ctx, namespace, key)
+	object, err := s.getWithRetry(ctx, namespace, key)
 	if err != nil {
 		return none, err
 	}
 	return object.(T), nil
 }
 
-// patiently asks for an object, and again for a while when the node may not read it yet.
-func (s *Store) patiently(ctx context.Context, namespace string, key Key) (runtime.Object, error) {
+// getWithRetry asks for an object, and again for a while when the node may not read it yet.
+func (s *Store) getWithRetry(ctx context.Context, namespace string, key Key) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
 	again := backoff.New(backoff.Config{Initial: reconnectFirst, Max: reconnectMax, Jitter: 0.3})

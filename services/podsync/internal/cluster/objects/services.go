@@ -14,7 +14,7 @@ import (
 
 	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/newest"
-	"github.com/polylet/polylet/services/podsync/internal/cluster/pace"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/watchlimit"
 )
 
 // serviceList holds all services, cut down to name and spec, by namespace.
@@ -70,7 +70,7 @@ func (s *Store) watchServices(ctx context.Context) {
 			s.services.failed(ctx, err)
 			return l, err
 		},
-		WatchFuncWithContext: pace.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: watchlimit.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := c.Watch(ctx, o)
 			s.services.failed(ctx, err)
 			return w, newest.Refused(o, err)

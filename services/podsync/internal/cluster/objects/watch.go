@@ -25,7 +25,7 @@ import (
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/ctxclock"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/newest"
-	"github.com/polylet/polylet/services/podsync/internal/cluster/pace"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/watchlimit"
 )
 
 // A broken watch is tried again soon at first, for the object may just not be
@@ -149,7 +149,7 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 			}
 			return l, err
 		},
-		WatchFuncWithContext: pace.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: watchlimit.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
 			release, err := s.asking.Acquire(ctx, key.Namespace)
 			if err != nil {

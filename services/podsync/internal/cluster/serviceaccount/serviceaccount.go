@@ -139,11 +139,16 @@ func (c *Cache) Get(ctx context.Context, r Request) (Token, error) {
 	case <-ctx.Done():
 		return Token{}, fmt.Errorf("get a token of service account %s/%s: %w", r.Namespace, r.ServiceAccount, context.Cause(ctx))
 	}
-	kept := c.kept(s)
-	now := time.Now()
-	if kept.Value != "" && !Due(now, kept.Refresh) {
+	if kept := c.kept(s); kept.Value != "" && !Due(time.Now(), kept.Refresh) {
 		return kept, nil
 	}
+	return c.renew(ctx, r, s)
+}
+
+// renew asks for a token in place of the one that is kept, or gives that while it is
+// valid. Who calls it has the slot's turn.
+func (c *Cache) renew(ctx context.Context, r Request, s *slot) (Token, error) {
+	kept, now := c.kept(s), time.Now()
 	fresh, err := c.request(ctx, r)
 	if err == nil {
 		if s.failing != nil {

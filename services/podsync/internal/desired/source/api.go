@@ -24,7 +24,7 @@ import (
 	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/ctxclock"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/newest"
-	"github.com/polylet/polylet/services/podsync/internal/cluster/pace"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/watchlimit"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
@@ -59,7 +59,7 @@ func (s *Sources) podsOfNode(data *versions) cache.ListerWatcher {
 			s.reached(err)
 			return list, err
 		},
-		WatchFuncWithContext: pace.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: watchlimit.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
 			data.saw(o.ResourceVersion)
 			defer s.asked().Stop()

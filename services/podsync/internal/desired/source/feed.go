@@ -93,30 +93,39 @@ func (f *feed) doubt(log klog.Logger, some bool) {
 	f.sink.Doubt(f.src, some)
 }
 
-// publish gives the sink what has changed. Of entries that hold the same name
-// or UID, that counts which had it before, else the first: who lays a copy beside
-// a manifest stops no pod. One that another source has is left to it.
-func (f *feed) publish(log klog.Logger, entries []*entry) {
-	wanted := map[types.UID]*v1.Pod{}
-	owners := map[types.NamespacedName]string{}
-	broken, old := slices.Clone(f.restless), map[types.UID]Stale{}
-	doubt := f.unseen
+// chosen is what counts of a source's entries.
+type chosen struct {
+	wanted map[types.UID]*v1.Pod
+	owners map[types.NamespacedName]string // where each name's manifest is
+	stale  map[types.UID]Stale             // go on though their manifests are broken
+	broken []string
+	doubt  bool // something could not be read since this process started
+}
+
+// choose says which entries count. Of those that hold the same name or UID, that counts
+// which had it before, else the first: who lays a copy beside a manifest stops no pod. One
+// that another source has is left to it.
+func (f *feed) choose(log klog.Logger, entries []*entry) chosen {
+	c := chosen{
+		wanted: map[types.UID]*v1.Pod{}, owners: map[types.NamespacedName]string{}, stale: map[types.UID]Stale{},
+		broken: slices.Clone(f.restless), doubt: f.unseen,
+	}
 	for _, e := range f.ownersFirst(entries) {
 		if e.err != nil {
-			broken = append(broken, e.err.Error())
-			doubt = doubt || e.pod == nil
+			c.broken = append(c.broken, e.err.Error())
+			c.doubt = c.doubt || e.pod == nil
 		}
 		if e.pod == nil {
 			continue
 		}
 		name := fullName(e.pod)
-		first, taken := owners[name]
+		first, taken := c.owners[name]
 		if !taken {
 			first, taken = f.sources.owners.claim(name, f.src, e.where)
 		}
-		if taken || wanted[e.pod.UID] != nil {
+		if taken || c.wanted[e.pod.UID] != nil {
 			err := fmt.Errorf("static pod manifest %s: pod %s (uid %s) is in %s too; rename one of them or remove one", e.where, name, e.pod.UID, cmp.Or(first, "another manifest"))
-			broken = append(broken, err.Error())
+			c.broken = append(c.broken, err.Error())
 			if e.twin != err.Error() {
 				e.twin = err.Error()
 				log.Error(err, "Static pod is left out")
@@ -125,32 +134,38 @@ func (f *feed) publish(log klog.Logger, entries []*entry) {
 			continue
 		}
 		e.twin = ""
-		owners[name] = e.where
-		wanted[e.pod.UID] = e.pod
+		c.owners[name] = e.where
+		c.wanted[e.pod.UID] = e.pod
 		if e.err != nil {
-			old[e.pod.UID] = Stale{Err: e.err, Since: e.since}
+			c.stale[e.pod.UID] = Stale{Err: e.err, Since: e.since}
 		}
 	}
+	return c
+}
+
+// publish gives the sink what has changed.
+func (f *feed) publish(log klog.Logger, entries []*entry) {
+	c := f.choose(log, entries)
 	for uid := range f.running {
-		if wanted[uid] == nil {
+		if c.wanted[uid] == nil {
 			delete(f.running, uid)
 			f.sources.deps.Mirrors.RemoveStatic(uid)
 			f.sink.Remove(uid, f.src)
 		}
 	}
-	f.has = owners
-	f.sources.stale.set(f.src, old)
-	f.sources.owners.keep(f.src, owners)
+	f.has = c.owners
+	f.sources.stale.set(f.src, c.stale)
+	f.sources.owners.keep(f.src, c.owners)
 	for _, e := range entries { // in order, for the sake of the log
-		if e.pod == nil || wanted[e.pod.UID] != e.pod || f.running[e.pod.UID] == e.pod {
+		if e.pod == nil || c.wanted[e.pod.UID] != e.pod || f.running[e.pod.UID] == e.pod {
 			continue
 		}
 		f.running[e.pod.UID] = e.pod
 		f.sources.deps.Mirrors.SetStatic(e.pod)
 		f.sink.Set(e.pod, f.src)
 	}
-	f.doubt(log, doubt)
-	f.sources.deps.Health.Set(f.health, len(broken) == 0, listed(broken))
+	f.doubt(log, c.doubt)
+	f.sources.deps.Health.Set(f.health, len(c.broken) == 0, listed(c.broken))
 }
 
 // ownersFirst is entries, with those in front that have their name already.

@@ -65,42 +65,52 @@ func (s *Sources) runFiles(ctx context.Context, sink Sink, read chan<- struct{})
 		s.notify(ctx, changed, f.removed)
 	}()
 	defer func() { <-done }()
-	f.read(ctx)
-	// What is being written counts: once the source is ready, a pod that it does
-	// not have is ended.
-	for began := time.Now(); f.writing && time.Since(began) < writtenWithin; {
-		if !sleep(ctx, whileWritten) {
-			break
-		}
-		f.read(ctx)
-	}
+	f.readFirst(ctx)
 	close(read)
 	s.staticReady()
 	sink.Ready(File)
 	again := time.NewTicker(s.cfg.FileCheckFrequency)
 	defer again.Stop()
-	for {
-		var soon <-chan time.Time
-		if f.writing {
-			soon = time.After(whileWritten)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-again.C:
-		case <-soon:
-		case <-s.owners.freed[File]:
-		case <-changed:
-			if !sleep(ctx, settle) {
-				return nil
-			}
-			select {
-			case <-changed:
-			default:
-			}
+	for f.wait(ctx, again.C, changed) {
+		f.read(ctx)
+	}
+	return nil
+}
+
+// readFirst reads the path, and again while something is being written there, which
+// counts: once the source is ready, a pod that it does not have is ended.
+func (f *files) readFirst(ctx context.Context) {
+	f.read(ctx)
+	for began := time.Now(); f.writing && time.Since(began) < writtenWithin; {
+		if !sleep(ctx, whileWritten) {
+			return
 		}
 		f.read(ctx)
 	}
+}
+
+// wait returns when the path is to be read again; false: ctx is done.
+func (f *files) wait(ctx context.Context, again <-chan time.Time, changed wake.Signal) bool {
+	var soon <-chan time.Time
+	if f.writing {
+		soon = time.After(whileWritten)
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-again:
+	case <-soon:
+	case <-f.sources.owners.freed[File]:
+	case <-changed:
+		if !sleep(ctx, settle) {
+			return false
+		}
+		select {
+		case <-changed:
+		default:
+		}
+	}
+	return true
 }
 
 // notify passes changes of the path on for as long as ctx lasts.

@@ -91,9 +91,8 @@ func (w *watch) lost(err error) {
 	}
 }
 
-// look has the file watched from now on, by the kernel or else by time, and cuts
-// it when it is too large already.
-func (w *watch) look(file string) {
+// follow has the file watched from now on, by the kernel or else by time.
+func (w *watch) follow(file string) {
 	if w.watcher == nil {
 		w.timed[file] = true
 	} else if err := w.watcher.Add(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -101,6 +100,11 @@ func (w *watch) look(file string) {
 	} else {
 		delete(w.timed, file)
 	}
+}
+
+// look follows the file, and cuts it when it is too large already.
+func (w *watch) look(file string) {
+	w.follow(file)
 	limit := int64(TerminationLimit)
 	if filepath.Base(file) == hostsFile {
 		limit = Limit

@@ -36,7 +36,7 @@ func (e *Executor) linkLog(ctx context.Context, pod *v1.Pod, container, id strin
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		klog.FromContext(ctx).Error(err, "Could not link a container's log; log collectors will not find it",
-			"pod", pod.Namespace+"/"+pod.Name, "container", container, "link", link)
+			"pod", klog.KObj(pod), "container", container, "link", link)
 	}
 }
 

@@ -98,6 +98,12 @@ func (g Gauges) Collect(c chan<- prometheus.Metric) {
 			gauge(volumes, n, plugin, state.name)
 		}
 	}
+	g.pods(gauge)
+	g.resizes(gauge)
+}
+
+// pods counts the pods by what is wanted and what is done of them.
+func (g Gauges) pods(gauge func(d *prometheus.Desc, n int, labels ...string)) {
 	desired, active, static, debugging := map[bool]int{}, map[bool]int{}, 0, 0
 	for _, p := range g.Pods.List() {
 		debugging += len(p.Pod.Spec.EphemeralContainers)
@@ -110,7 +116,6 @@ func (g Gauges) Collect(c chan<- prometheus.Metric) {
 		}
 	}
 	gauge(ephemeral, debugging)
-	g.resizes(gauge)
 	for _, is := range []bool{false, true} {
 		gauge(desiredPods, desired[is], label(is))
 		gauge(activePods, active[is], label(is))

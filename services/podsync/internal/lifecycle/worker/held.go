@@ -34,8 +34,7 @@ type held struct {
 	// keptBack: it is static, and an earlier one of its name has not ended.
 	keptBack  bool
 	admission podstate.Decision
-	leaving   bool // it was told to stop
-	ending    *ending
+	ending    *ending // nil unless the node ends it for a reason of its own
 	// withMachine: it is static, and was stopped or rejected because the machine goes
 	// down.
 	withMachine bool
@@ -44,6 +43,7 @@ type held struct {
 	claiming    bool      // others are being stopped to make room for it
 	stopped     bool      // nothing of it runs any more
 	freed       bool      // it has nothing any more that another might need
+	putOff      bool      // its start is put off; see putOff
 	grant       grant
 	// pendingSince is since when its resize waited in a previous run.
 	pendingSince time.Time

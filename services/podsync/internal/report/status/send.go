@@ -112,7 +112,7 @@ func (w *Writer) scheduleLocked(e *entry) {
 		// The retry takes the newest status along.
 	case e.accepted == e.version && (e.tries > 0 || !podutil.Static(e.obj)):
 		// Somebody overwrites what was accepted. Whoever it was may want to read
-		// it back, and the pod itself has not changed: there is no hurry.
+		// it back, and the pod itself has not changed: it is not urgent.
 		w.after(e, max(retryDelay(e.tries), overwritten), true)
 		e.tries++
 	case e.urgent || w.cfg.MinorDelay < 0 || urgent(e.owedLocked(), e.known):

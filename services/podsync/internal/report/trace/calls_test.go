@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
 // runtime notes which span each call carries.
@@ -32,7 +33,7 @@ func (r *runtime) Invoke(ctx context.Context, method string, _, _ any, _ ...grpc
 
 func TestACallOfTheRuntimeHangsOnItsActionAndCarriesItsSpan(t *testing.T) {
 	rt := &runtime{}
-	conn := Calls(rt)
+	conn := cri.Traced(rt, Call)
 	spans := trace(t, 1_000_000, func(b *timeline.Book) {
 		line := b.Open("uid-1")
 		action := line.Begin("start container", "c", "", time.Now())

@@ -13,6 +13,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/tracing"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
@@ -40,7 +41,7 @@ var _ timeline.Tracer = (*Tracer)(nil)
 // nothing but this call. Run sends what is left when its context is done.
 func New(ctx context.Context, cfg Config) (*Tracer, error) {
 	provider, err := tracing.New(ctx, tracing.Config{
-		Endpoint: cfg.Endpoint, Service: "podsync", NodeName: cfg.NodeName, Sampler: tracing.Ratio(cfg.SamplingRatePerMillion),
+		Endpoint: cfg.Endpoint, Service: service.Podsync, NodeName: cfg.NodeName, Sampler: tracing.Ratio(cfg.SamplingRatePerMillion),
 	})
 	if err != nil {
 		return nil, err

@@ -184,9 +184,13 @@ func (c *Client) ReopenLog(ctx context.Context, id string) error {
 }
 
 // Events opens the stream of container events, which lives as long as ctx; see
-// IsUnimplemented for its first Recv.
-func (c *Client) Events(ctx context.Context) (grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse], error) {
-	return c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{}, grpc.MaxCallRecvMsgSize(maxMessage))
+// IsUnimplemented for the first that next gives.
+func (c *Client) Events(ctx context.Context) (next func() (*runtimeapi.ContainerEventResponse, error), err error) {
+	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{}, grpc.MaxCallRecvMsgSize(maxMessage))
+	if err != nil {
+		return nil, err
+	}
+	return stream.Recv, nil
 }
 
 func exceptNotFound(err error) error {

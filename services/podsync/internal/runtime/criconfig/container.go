@@ -47,27 +47,10 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 	if err != nil {
 		return nil, err
 	}
-	context, err := security.Container(security.Config{
-		SeccompRoot: filepath.Join(b.cfg.RootDir, "seccomp"), SeccompDefault: b.cfg.SeccompDefault, ThrottlePaths: b.machine.throttlePaths,
-		Groups: b.deps.Volumes.Groups(pod.UID),
-	}, pod, c, r.TargetID, func() (security.ImageUser, error) { return b.imageUser(ctx, r.ImageRef) })
+	context, mounts, devices, err := b.surroundings(ctx, r, c, vars)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := b.mounts(ctx, r, c, vars)
-	if err != nil {
-		return nil, err
-	}
-	devices, err := b.devices(r, c)
-	if err != nil {
-		return nil, err
-	}
-	users, err := b.usersOf(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	context.NamespaceOptions.UsernsOptions = users
-	idmap(mounts, users)
 	annotations, err := labels.ContainerAnnotations(pod, c, r.RestartCount, r.Backoff)
 	if err != nil {
 		return nil, err
@@ -78,13 +61,9 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 	if err := os.MkdirAll(filepath.Join(b.logDir(pod), c.Name), 0o755); err != nil {
 		return nil, fmt.Errorf("make the container's log directory: %w", err)
 	}
-	command, err := env.ExpandAll(c.Command, vars)
+	command, args, err := commandLine(c, vars)
 	if err != nil {
-		return nil, fmt.Errorf("the command of container %q: %w", c.Name, err)
-	}
-	args, err := env.ExpandAll(c.Args, vars)
-	if err != nil {
-		return nil, fmt.Errorf("the args of container %q: %w", c.Name, err)
+		return nil, err
 	}
 	config := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(r.RestartCount)},
@@ -105,6 +84,43 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 		return config, nil
 	}
 	return config, stopSignal(config, c)
+}
+
+// surroundings are what a container may do and what it sees of the machine.
+func (b *Builder) surroundings(ctx context.Context, r Request, c *v1.Container, vars map[string]string) (*runtimeapi.LinuxContainerSecurityContext, []*runtimeapi.Mount, []*runtimeapi.Device, error) {
+	may, err := security.Container(security.Config{
+		SeccompRoot: filepath.Join(b.cfg.RootDir, "seccomp"), SeccompDefault: b.cfg.SeccompDefault, ThrottlePaths: b.machine.throttlePaths,
+		Groups: b.deps.Volumes.Groups(r.Pod.UID),
+	}, r.Pod, c, r.TargetID, func() (security.ImageUser, error) { return b.imageUser(ctx, r.ImageRef) })
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	mounts, err := b.mounts(ctx, r, c, vars)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	devices, err := b.devices(r, c)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	users, err := b.usersOf(ctx, r)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	may.NamespaceOptions.UsernsOptions = users
+	idmap(mounts, users)
+	return may, mounts, devices, nil
+}
+
+// commandLine is what a container runs, with its variables in place of their names.
+func commandLine(c *v1.Container, vars map[string]string) (command, args []string, err error) {
+	if command, err = env.ExpandAll(c.Command, vars); err != nil {
+		return nil, nil, fmt.Errorf("the command of container %q: %w", c.Name, err)
+	}
+	if args, err = env.ExpandAll(c.Args, vars); err != nil {
+		return nil, nil, fmt.Errorf("the args of container %q: %w", c.Name, err)
+	}
+	return command, args, nil
 }
 
 func keyValues(vars map[string]string) []*runtimeapi.KeyValue {

@@ -52,7 +52,7 @@ func (o *Observer) followEvents(ctx context.Context) {
 func (o *Observer) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := o.client.Events(ctx)
+	next, err := o.client.Events(ctx)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (o *Observer) stream(ctx context.Context) error {
 		defer settled.Stop()
 	}
 	for {
-		ev, err := stream.Recv()
+		ev, err := next()
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -36,7 +35,8 @@ type Client interface {
 	inventory.Client
 	SandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
-	Events(ctx context.Context) (grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse], error)
+	// Events opens the stream of container events, of which next is the one after the last.
+	Events(ctx context.Context) (next func() (*runtimeapi.ContainerEventResponse, error), err error)
 }
 
 // Sink is told what there is. It is called in order, under the table's lock: it

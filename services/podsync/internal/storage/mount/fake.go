@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Fake keeps mounts in memory only: files land in the directory below, and are
@@ -131,18 +133,18 @@ func (f *Fake) AskedAt(path string) (string, error) {
 	return "", nil
 }
 
-// Fullness is that of 10 bytes of which 4 are used, wherever something is mounted; Fail is
+// Statfs is that of 10 bytes of which 4 are used, wherever something is mounted; Fail is
 // asked as "fullness".
-func (f *Fake) Fullness(_ context.Context, path string) (Fullness, error) {
+func (f *Fake) Statfs(_ context.Context, path string) (unix.Statfs_t, error) {
 	if f.Fail != nil {
 		if err := f.Fail("fullness", path); err != nil {
-			return Fullness{}, err
+			return unix.Statfs_t{}, err
 		}
 	}
 	if f.Source(path) == "" {
-		return Fullness{}, fmt.Errorf("nothing is mounted on %s", path)
+		return unix.Statfs_t{}, fmt.Errorf("nothing is mounted on %s", path)
 	}
-	return Fullness{Capacity: 10, Available: 5, Used: 4, Inodes: 3, InodesFree: 1}, nil
+	return unix.Statfs_t{Bsize: 1, Blocks: 10, Bfree: 6, Bavail: 5, Files: 3, Ffree: 1}, nil
 }
 
 // UnmountRemote is Unmount.

@@ -14,12 +14,9 @@ import (
 // Fullness is how full a filesystem is.
 type Fullness struct {
 	// Capacity, Available and Used are bytes; Available is what others than root may have.
-	Capacity  uint64 `json:"capacity"`
-	Available uint64 `json:"available"`
-	Used      uint64 `json:"used"`
+	Capacity, Available, Used uint64
 	// Inodes and InodesFree are numbers; zero where there are none.
-	Inodes     uint64 `json:"inodes"`
-	InodesFree uint64 `json:"inodes_free"`
+	Inodes, InodesFree uint64
 }
 
 const (
@@ -48,14 +45,14 @@ type question struct {
 
 // fullnessAnswer is what a process says of one path.
 type fullnessAnswer struct {
-	Fullness Fullness `json:"fullness"`
-	Error    string   `json:"error,omitempty"`
+	Stat  unix.Statfs_t `json:"stat"`
+	Error string        `json:"error,omitempty"`
 
 	err error
 }
 
-// Fullness asks the server of a filesystem. No thread of this process waits.
-func (k *Kernel) Fullness(ctx context.Context, path string) (Fullness, error) {
+// Statfs asks the server of a filesystem. No thread of this process waits.
+func (k *Kernel) Statfs(ctx context.Context, path string) (unix.Statfs_t, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answersWithin, errSlow)
 	defer cancel()
 	q := question{path, make(chan fullnessAnswer, 1)}
@@ -72,9 +69,9 @@ func (k *Kernel) Fullness(ctx context.Context, path string) (Fullness, error) {
 		a.err = errors.New(a.Error)
 	}
 	if a.err != nil {
-		return Fullness{}, fmt.Errorf("how full %s is: %w", path, a.err)
+		return unix.Statfs_t{}, fmt.Errorf("how full %s is: %w", path, a.err)
 	}
-	return a.Fullness, nil
+	return a.Stat, nil
 }
 
 // add keeps a question; first: nobody asks about its filesystem yet.
@@ -143,19 +140,16 @@ func fullnessCall(args []string) (string, error) {
 	}
 	answers := make([]fullnessAnswer, len(args))
 	for i, path := range args {
-		var st unix.Statfs_t
-		if err := unix.Statfs(path, &st); err != nil {
+		if err := unix.Statfs(path, &answers[i].Stat); err != nil {
 			answers[i].Error = err.Error()
-			continue
 		}
-		answers[i].Fullness = fullness(&st)
 	}
 	said, err := json.Marshal(answers)
 	return string(said), err
 }
 
-// fullness reads what the kernel says. A server may say more that is free than there is.
-func fullness(st *unix.Statfs_t) Fullness {
+// FullnessOf reads what the kernel says. A server may say more that is free than there is.
+func FullnessOf(st *unix.Statfs_t) Fullness {
 	block := uint64(max(st.Bsize, 0)) //nolint:gosec // It is not negative.
 	return Fullness{
 		Capacity: st.Blocks * block, Available: st.Bavail * block, Used: (st.Blocks - min(st.Bfree, st.Blocks)) * block,

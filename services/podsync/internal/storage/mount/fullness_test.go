@@ -28,11 +28,11 @@ func TestHowFullAFilesystemIsIsAskedByAProcessOfItsOwn(t *testing.T) {
 	if err := os.WriteFile(dir+"/file", make([]byte, 256<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := k.Fullness(t.Context(), dir)
-	if err != nil || f.Capacity != 1<<20 || f.Used != 256<<10 || f.Available != 768<<10 || f.Inodes-f.InodesFree != 2 {
+	st, err := k.Statfs(t.Context(), dir)
+	if f := FullnessOf(&st); err != nil || f.Capacity != 1<<20 || f.Used != 256<<10 || f.Available != 768<<10 || f.Inodes-f.InodesFree != 2 {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if _, err := k.Fullness(t.Context(), dir+"/absent"); err == nil || !strings.Contains(err.Error(), "no such file or directory") {
+	if _, err := k.Statfs(t.Context(), dir+"/absent"); err == nil || !strings.Contains(err.Error(), "no such file or directory") {
 		t.Error(err)
 	}
 }
@@ -47,8 +47,8 @@ func TestAsManyAsAskAboutOneFilesystemAreAnsweredByOneProcess(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
-				if f, err := k.Fullness(t.Context(), target); err != nil || f.Used != 7 {
-					t.Errorf("%+v, %v", f, err)
+				if st, err := k.Statfs(t.Context(), target); err != nil || st.Files != 7 {
+					t.Errorf("%+v, %v", st, err)
 				}
 			})
 		}
@@ -67,7 +67,7 @@ func TestAsManyAsAskAboutOneFilesystemAreAnsweredByOneProcess(t *testing.T) {
 	})
 }
 
-// processes say after a second that 7 bytes are used, wherever it is.
+// processes say after a second that there are 7 inodes, wherever it is.
 type processes struct{ asked []int }
 
 func (p *processes) Do(_ context.Context, _, _ string, paths ...string) (string, error) {
@@ -75,7 +75,7 @@ func (p *processes) Do(_ context.Context, _, _ string, paths ...string) (string,
 	time.Sleep(time.Second)
 	answers := make([]fullnessAnswer, len(paths))
 	for i := range answers {
-		answers[i].Fullness.Used = 7
+		answers[i].Stat.Files = 7
 	}
 	said, err := json.Marshal(answers)
 	return string(said), err
@@ -84,7 +84,7 @@ func (p *processes) Do(_ context.Context, _, _ string, paths ...string) (string,
 func TestAServerThatDoesNotSayHowFullItIsIsNotWaitedForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, began := &Kernel{looks: &servers{umount: hangs}}, time.Now()
-		if _, err := k.Fullness(t.Context(), "/absent"); !errors.Is(err, errSlow) || time.Since(began) != answersWithin {
+		if _, err := k.Statfs(t.Context(), "/absent"); !errors.Is(err, errSlow) || time.Since(began) != answersWithin {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
@@ -110,7 +110,7 @@ func TestAFileServerThatNeverAnswersHoldsUpNoThread(t *testing.T) {
 		}
 	})
 	k.looks = shortly{k.looks}
-	if _, err := k.Fullness(t.Context(), dir); !errors.Is(err, errSlow) {
+	if _, err := k.Statfs(t.Context(), dir); !errors.Is(err, errSlow) {
 		t.Error(err)
 	}
 	if mounted, err := mountedByTable(dir); err != nil || !mounted {
@@ -128,7 +128,7 @@ func TestAFileServerThatNeverAnswersHoldsUpNoThread(t *testing.T) {
 }
 
 func TestAServerMaySayThatMoreIsFreeThanThereIs(t *testing.T) {
-	if f := fullness(&unix.Statfs_t{Bsize: 4, Blocks: 2, Bfree: 3, Bavail: 1}); f.Used != 0 || f.Capacity != 8 || f.Available != 4 {
+	if f := FullnessOf(&unix.Statfs_t{Bsize: 4, Blocks: 2, Bfree: 3, Bavail: 1}); f.Used != 0 || f.Capacity != 8 || f.Available != 4 {
 		t.Errorf("%+v", f)
 	}
 }

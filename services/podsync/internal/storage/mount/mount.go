@@ -34,7 +34,7 @@ type Mounter interface {
 	Bind(source, target string) error
 	// Device mounts the filesystem of a block device, which is made if the device holds
 	// nothing, and mended if need be. It takes as long as the device is large, and returns
-	// at the end of ctx; what it began may go on after that, and be mounted on target as
+	// at the end of ctx; the error may be an OtherFilesystem. What it began may go on after that, and be mounted on target as
 	// long as that directory is there.
 	Device(ctx context.Context, device, target, filesystem string, options []string) error
 	// Resize makes the filesystem of a block device that is mounted on target as large as
@@ -51,8 +51,9 @@ type Mounter interface {
 	// AskedAt is the first of them that a path comes to, with its links, when it is looked
 	// up; empty when it comes to none. Nobody is asked for that.
 	AskedAt(path string) (string, error)
-	// Fullness says how full the filesystem at a path is, whose server may not answer.
-	Fullness(ctx context.Context, path string) (Fullness, error)
+	// Statfs is statfs(2) of the filesystem at a path, whose server may not answer; see
+	// FullnessOf.
+	Statfs(ctx context.Context, path string) (unix.Statfs_t, error)
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
 	Restrict(target string, options []string) error
 	// Unmount ends the mount on target; nil when there is none.

@@ -39,7 +39,7 @@ func (b bounded) Command(cmd string, args ...string) exec.Cmd {
 
 // resizes are the filesystems that are being grown, by their devices: several pods may have
 // one, each where it is mounted for it. A program that hangs in the kernel does not end with
-// its caller's patience, nor when it is killed: nobody waits for it then, and no second one
+// its caller's deadline, nor when it is killed: nobody waits for it then, and no second one
 // is begun beside it.
 type resizes struct {
 	mu  sync.Mutex
