@@ -91,8 +91,9 @@ func (s *Store) Await(uid types.UID, namespace string, key Key, seen runtime.Obj
 	}
 	one.holders[uid] = version
 	if next.Before(one.next) {
-		one.next, one.delay = next, delay
+		one.next = next
 	}
+	one.delay = min(one.delay, delay)
 	s.startAskingLocked(namespace, w)
 	w.news.Set()
 }
