@@ -90,10 +90,10 @@
 // # Replay
 //
 // With -exact a seed is to give the same trace each time, step by step, on an idle
-// machine and on a loaded one: it runs in a process of its own (replay_test.go),
-// on one processor and with a Go runtime that draws its random numbers from the
-// seed and interrupts nobody (exact_test.go). TestASeedGivesTheSameTraceBesideALoad
-// holds it to that.
+// machine and on a loaded one: it runs in a process of its own, a copy of one that
+// has begun and is in the same state for each (nursery_test.go), on one processor and
+// with a Go runtime that draws its random numbers from the seed and interrupts nobody
+// (exact_test.go). TestASeedGivesTheSameTraceBesideALoad (replay_test.go) holds it to that.
 //
 // Without, what follows from a seed are the pods, what their processes and probes
 // do, when each is created, changed and deleted, all other acts and their

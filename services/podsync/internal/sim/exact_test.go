@@ -26,16 +26,9 @@ var edits = map[string][]edit{
 	// else; those outside of it begin with the same number in each process, as does
 	// what hashes and the place of the heap are made from.
 	"runtime/synctest.go": {
-		{"\tgp.bubble = bubble\n", "\tgp.bubble = bubble; randomInside = seedOfBubbles(); gp.m.p.ptr().schedtick = 0\n"},
+		{"\tgp.bubble = bubble\n", "\tgp.bubble = bubble; randomInside = seedOfBubbles; gp.m.p.ptr().schedtick = 0\n"},
 		{"", `
-func seedOfBubbles() (seed uint64) {
-	for _, digit := range gogetenv("` + exactSeed + `") {
-		seed = 10*seed + uint64(digit-'0')
-	}
-	return seed
-}
-
-var randomInside, randomOutside uint64
+var seedOfBubbles, randomInside, randomOutside uint64
 
 // nextRandom is a splitmix64 generator.
 //
@@ -58,6 +51,23 @@ func nextRandom(b *synctestBubble) uint64 {
 		{"seed[i%len(seed)] ^= c\n", "_ = c; seed[i%len(seed)] ^= byte(i + 1)\n"},
 		{"func rand() uint64 {\n", "func rand() uint64 { if true { return nextRandom(getg().bubble) }\n"},
 	},
+	// The seed comes when the process has begun, as a copy of one (nursery_test.go). Of
+	// that one's threads it has but this.
+	"runtime/runtime.go": {{
+		"func syscall_runtimeSetenv(key, value string) {\n",
+		`func syscall_runtimeSetenv(key, value string) {
+	if key == "` + exactSeed + `" {
+		if sched.lock.key != 0 {
+			throw("copied while a thread was on its way to sleep")
+		}
+		sched.midle.obj, sched.nmidle = 0, 0
+		seedOfBubbles = 0
+		for _, digit := range value {
+			seedOfBubbles = 10*seedOfBubbles + uint64(digit-'0')
+		}
+	}
+`,
+	}},
 	// Which case of a select.
 	"runtime/select.go": {{"j := cheaprandn(uint32(norder + 1))", "j := uint32(nextRandom(getg().bubble) % uint64(norder+1))"}},
 	// Which of two timers of one instant.
@@ -67,6 +77,7 @@ func nextRandom(b *synctestBubble) uint64 {
 	// able to, or the first, as the seed says.
 	"runtime/proc.go": {
 		{`const haveSysmon = GOARCH != "wasm"`, `const haveSysmon = false`},
+		{"newg = malg(stackMin)", "newg = malg(int32(startingStackSize))"},
 		{"if !haveSysmon && next {", "if next && gp.bubble != nil && nextRandom(gp.bubble)&1 == 0 {"},
 	},
 	// Which child of a context ends first: the eldest, wherever it lies in memory.
@@ -91,6 +102,9 @@ func eldestFirst(children map[canceler]uint64) []canceler {
 	},
 	// How long one waited for a mutex, which is handed over after a millisecond.
 	"runtime/sema.go": {{"func internal_sync_nanotime() int64 {\n", "func internal_sync_nanotime() int64 { if b := getg().bubble; b != nil { return b.now }\n"}},
+	// Not for exactness, but for speed. A stack need not grow in most goroutines, which
+	// the collector would find out.
+	"runtime/stack.go": {{"var startingStackSize uint32 = fixedStack", "var startingStackSize uint32 = 16 << 10"}},
 }
 
 // overlay writes the changed files to a directory, and returns what tells
@@ -149,6 +163,7 @@ func buildExact(t *testing.T) string {
 	}
 	program := filepath.Join(dir, "exact.test")
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", file, "-o", program, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // C's library does not let a process be copied
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the simulation with the changed runtime of %s: %v\n%s", runtime.Version(), err, out)
 	}

@@ -6,35 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 )
-
-// exactSeed is the seed in the environment of a process that replays it exactly;
-// the changed runtime reads it, too.
-const exactSeed = "POLYLET_SIM_EXACT_SEED"
-
-// alone says whether this is such a process.
-func alone() bool { return os.Getenv(exactSeed) != "" }
-
-// launch runs a seed in a process of its own: on one processor, without collection
-// of garbage, and with nothing of this process's environment.
-func launch(ctx context.Context, program string, seed int64, out io.Writer, args ...string) error {
-	cmd := exec.CommandContext(ctx, program, append([]string{"-test.run", "^TestPodsyncKeepsItsPromisesWhateverFails$", "-seed", fmt.Sprint(seed)}, args...)...)
-	cmd.Env = []string{exactSeed + "=" + fmt.Sprint(seed), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1,memprofilerate=0", "GOGC=off"}
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // which tells where it was
-	cmd.WaitDelay = 10 * time.Second
-	return cmd.Run()
-}
 
 // replayAll runs the seeds, so many at once, each in a process of its own, and
 // returns their traces in short; those that fail are told.
@@ -45,10 +23,15 @@ func replayAll(t *testing.T, program string, from int64, n, atOnce int) map[int6
 	next := make(chan int64)
 	var wg sync.WaitGroup
 	for range atOnce {
+		mother, err := launch(t.Context(), program, "-traces", *traces)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(mother.end)
 		wg.Go(func() {
 			for seed := range next {
 				var out bytes.Buffer
-				err := launch(t.Context(), program, seed, &out, "-traces", *traces)
+				err := mother.simulate(seed, &out)
 				mu.Lock()
 				if err != nil {
 					t.Errorf("seed %d: %v\n%s", seed, err, out.String())
@@ -129,7 +112,7 @@ func memory() string {
 // scratch is the directory of a seed: podsync writes, syncs and removes many small
 // files.
 func scratch(t *testing.T) string {
-	if alone() {
+	if *nursery {
 		const dir = "/proc/self/cwd/world"
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)

@@ -50,11 +50,14 @@ func TestMain(m *testing.M) {
 	debug.SetGCPercent(800)
 	debug.SetMemoryLimit(2 << 30)
 	leave := func() {}
-	if alone() {
+	if *nursery {
 		debug.SetGCPercent(-1)
 		debug.SetMemoryLimit(math.MaxInt64)
-		var err error
-		if leave, err = enterScratch(); err != nil {
+		err := bear()
+		if err == nil {
+			leave, err = enterScratch()
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -74,7 +77,12 @@ func TestPodsyncKeepsItsPromisesWhateverFails(t *testing.T) {
 		if *story {
 			args = append(args, "-test.v")
 		}
-		if err := launch(t.Context(), buildExact(t), *oneSeed, os.Stdout, args...); err != nil {
+		mother, err := launch(t.Context(), buildExact(t), args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mother.end()
+		if err := mother.simulate(*oneSeed, os.Stdout); err != nil {
 			t.Errorf("seed %d: %v", *oneSeed, err)
 		}
 		return
@@ -98,7 +106,7 @@ func TestPodsyncKeepsItsPromisesWhateverFails(t *testing.T) {
 // replayOf says how a seed is run again.
 func replayOf(seed int64) string {
 	exactly := fmt.Sprintf("make replay SEED=%d", seed)
-	if alone() {
+	if *nursery {
 		return "replay: " + exactly
 	}
 	return fmt.Sprintf("replay: %s; if goroutines in that order do not fail: go test ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seed %d -v -count 20", exactly, seed)
@@ -156,14 +164,14 @@ func simulate(t *testing.T, seed int64, s *sabotage) []string {
 				found = append(found, fmt.Sprintf("goroutines did not end: %v\n%s", r, bubbles()))
 			}
 		}()
-		if alone() {
+		if *nursery {
 			cryptotest.SetGlobalRandom(t, uint64(seed))
 		}
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, seed, dir, s)
 			w.run()
 			found = w.judge.found()
-			if sum := w.trace.end(); alone() {
+			if sum := w.trace.end(); *nursery {
 				fmt.Printf("TRACE %s\n", sum)
 			}
 		})

@@ -78,13 +78,22 @@ func (s *Store) Await(uid types.UID, namespace string, key Key, seen runtime.Obj
 		w = &waits{of: map[Key]*awaited{}, news: wake.New()}
 		s.waits[namespace] = w
 	}
+	version, delay := versionOf(seen), firstAsked
+	if was := s.reread[uid][key]; was.delay > 0 && was.version == version {
+		delay = was.delay
+	}
+	delete(s.reread[uid], key)
+	next := time.Now().Add(delay)
 	one := w.of[key]
 	if one == nil {
-		one = &awaited{holders: map[types.UID]string{}}
+		one = &awaited{holders: map[types.UID]string{}, next: next, delay: delay}
 		w.of[key] = one
 	}
-	one.holders[uid] = versionOf(seen)
-	one.next, one.delay = time.Now().Add(firstAsked), firstAsked
+	one.holders[uid] = version
+	if next.Before(one.next) {
+		one.next = next
+	}
+	one.delay = min(one.delay, delay)
 	s.startAskingLocked(namespace, w)
 	w.news.Set()
 }
@@ -92,9 +101,26 @@ func (s *Store) Await(uid types.UID, namespace string, key Key, seen runtime.Obj
 func (s *Store) unawait(uid types.UID, namespace string, key Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.waits[namespace]; w != nil {
-		w.drop(key, uid)
+	w := s.waits[namespace]
+	if w == nil {
+		return
 	}
+	if one := w.of[key]; one != nil {
+		if version, holds := one.holders[uid]; holds {
+			if s.reread[uid] == nil {
+				s.reread[uid] = map[Key]reread{}
+			}
+			s.reread[uid][key] = reread{version, one.delay}
+		}
+	}
+	w.drop(key, uid)
+}
+
+// reread is how a pod awaited an object until it read it once more: when that brought
+// nothing new, it goes on waiting as before.
+type reread struct {
+	version string
+	delay   time.Duration
 }
 
 // An object that is awaited is asked for soon at first, and then in proportion to how

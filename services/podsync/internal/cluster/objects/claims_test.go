@@ -88,6 +88,50 @@ func TestWhatIsAwaitedForLongIsAskedForRarely(t *testing.T) {
 	})
 }
 
+// A pod reads its claims anew each time that its volumes are tried again, which may be
+// for another of them.
+func TestWhatAPodReadsOnceMoreWithoutNewsIsAwaitedAsRarelyAsBefore(t *testing.T) {
+	var n atomic.Int32
+	inBubble(t, asked(&n, 0), func(t *testing.T, b *bench) {
+		claim := b.claim(t, "c")
+		b.store.Await("p1", "ns", claimKey("c"), claim)
+		time.Sleep(time.Minute)
+		n.Store(0)
+		const retries = 60
+		for range retries {
+			if _, err := b.store.Claim(t.Context(), "p1", "ns", "c"); err != nil {
+				t.Fatal(err)
+			}
+			b.store.Await("p1", "ns", claimKey("c"), claim)
+			time.Sleep(2 * mostAsked)
+		}
+		if got := n.Load(); got > 3*retries {
+			t.Errorf("%d reads while nothing changed, want %d of the pod's own and one in %v", got, retries, mostAsked)
+		}
+		was := claim.DeepCopy()
+		claim.Spec.VolumeName = "pv"
+		claim, err := b.admin.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(mostAsked)
+		if got := b.changes(); !slices.Equal(got, []string{"c for p1"}) {
+			t.Errorf("told %v", got)
+		}
+		// What is new is awaited as at first, also by one who saw it change as it read.
+		b.store.Await("p1", "ns", claimKey("c"), was)
+		time.Sleep(2 * firstAsked)
+		if got := b.changes(); !slices.Equal(got, []string{"c for p1"}) {
+			t.Errorf("told %v", got)
+		}
+		b.store.Await("p1", "ns", claimKey("c"), claim)
+		_, _ = b.store.Claim(t.Context(), "p1", "ns", "c")
+		if b.store.Release("p1"); len(b.store.reread) != 0 {
+			t.Errorf("of a pod that is gone is kept: %v", b.store.reread)
+		}
+	})
+}
+
 func TestThousandsOfClaimsOfOneNamespaceAreAskedForNoFasterThanAFew(t *testing.T) {
 	var n atomic.Int32
 	inBubble(t, asked(&n, 0), func(t *testing.T, b *bench) {

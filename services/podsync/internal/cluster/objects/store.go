@@ -107,6 +107,7 @@ type Store struct {
 	pods         map[types.UID]map[Key]struct{}
 	subscribers  []func(Key, []types.UID)
 	waits        map[string]*waits // by namespace
+	reread       map[types.UID]map[Key]reread
 }
 
 // entry is one object; its fields are guarded by Store.mu.
@@ -132,7 +133,7 @@ func New(cfg Config, deps Deps) *Store {
 	return &Store{
 		cfg: cfg, client: deps.Client, services: newServiceList(),
 		entries: map[Key]*entry{}, held: map[string]int{}, pods: map[types.UID]map[Key]struct{}{},
-		waits: map[string]*waits{},
+		waits: map[string]*waits{}, reread: map[types.UID]map[Key]reread{},
 	}
 }
 
@@ -234,6 +235,7 @@ func (s *Store) Release(uid types.UID) {
 		s.dropLocked(key, uid)
 	}
 	delete(s.pods, uid)
+	delete(s.reread, uid)
 	for _, w := range s.waits {
 		w.forget(uid)
 	}
