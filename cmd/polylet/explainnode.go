@@ -40,10 +40,21 @@ func newExplainNodeCommand() *cobra.Command {
 	return cmd
 }
 
+// silent is after how long without signals what they say is told with their age: stats
+// sends some every ten seconds.
+const silent = 30 * time.Second
+
 func showShortages(out io.Writer, resp *nodestatusv1.ListEvictionDecisionsResponse, now time.Time) error {
+	at := resp.GetSignalsTime()
+	old := at != nil && now.Sub(at.AsTime()) >= silent
+	if old {
+		fmt.Fprintf(out, "It is not known what the node is short of now: stats has told nothing for %s (polylet status says why), and no pod is evicted for a shortage meanwhile. Before that:\n", age(stamp(at), now))
+	}
 	switch {
-	case resp.GetSignalsTime() == nil:
+	case at == nil:
 		fmt.Fprintln(out, "It is not known what the node is short of: stats has measured nothing yet (polylet status says why).")
+	case len(resp.GetShortages()) == 0 && old:
+		fmt.Fprintln(out, "The node was short of nothing.")
 	case len(resp.GetShortages()) == 0:
 		fmt.Fprintln(out, "The node is short of nothing.")
 	}

@@ -57,3 +57,14 @@ func TestANodeThatIsShortOfNothingSaysSo(t *testing.T) {
 		}
 	}
 }
+
+func TestANodeOfWhichNothingIsHeardAnyMoreIsNotSaidToBeShortOfNothing(t *testing.T) {
+	now := time.Now()
+	var out bytes.Buffer
+	if err := showShortages(&out, &nodestatusv1.ListEvictionDecisionsResponse{SignalsTime: timestamppb.New(now.Add(-5 * time.Minute))}, now); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); strings.Contains(got, "is short of nothing") || !strings.Contains(got, "stats has told nothing for 5m") || !strings.Contains(got, "was short of nothing") {
+		t.Errorf("%s", got)
+	}
+}

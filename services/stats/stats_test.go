@@ -202,6 +202,12 @@ func TestTheSummaryShowsARealCgroupUnderItsPodsName(t *testing.T) {
 	if *pod.ProcessStats.ProcessCount != 1 || pod.Memory == nil || pod.CPU == nil || pod.Network == nil {
 		t.Errorf("pod %+v; want one process, CPU, memory and the network of its process", pod)
 	}
+	if n := len(r.GetThreads()); n != 0 {
+		t.Errorf("%d pods' threads are counted, and nobody asked", n)
+	}
+	if r, err := n.client.GetSummary(t.Context(), &statsv1.GetSummaryRequest{CountThreads: true}); err != nil || r.GetThreads()[pod.PodRef.UID] != 1 {
+		t.Errorf("threads %v, %v; want one of the pod", r.GetThreads(), err)
+	}
 	if got := *pod.Containers[0].Rootfs.UsedBytes; got != 4096 {
 		t.Errorf("writable layer %d bytes; want 4096", got)
 	}

@@ -5,6 +5,7 @@ package event
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
@@ -22,7 +24,7 @@ import (
 )
 
 const (
-	// waiting is how many Events may wait.
+	// waiting is how many Events may wait, of the Node and of pods each.
 	waiting = 100
 	// attempts to send one that the apiserver refuses: who may do what is known to it
 	// only some time after its start.
@@ -34,10 +36,14 @@ const (
 )
 
 // Sender sends. Safe for concurrent use.
+//
+// What pods do decides how many Events there are about them, and their namespaces whether
+// the apiserver takes one: those about the Node do not wait for them.
 type Sender struct {
 	nodeName string
 	client   client.EventInterface
 	queue    chan *v1.Event
+	ofPods   chan *v1.Event
 	sent     atomic.Int64 // Makes the names of Events of one instant differ.
 
 	mu     sync.Mutex
@@ -47,7 +53,7 @@ type Sender struct {
 // New returns a Sender; client is one of all namespaces, nil without an apiserver:
 // Events are logged then.
 func New(nodeName string, client client.EventInterface) *Sender {
-	return &Sender{nodeName: nodeName, client: client, queue: make(chan *v1.Event, waiting)}
+	return &Sender{nodeName: nodeName, client: client, queue: make(chan *v1.Event, waiting), ofPods: make(chan *v1.Event, waiting)}
 }
 
 // Send queues an Event and returns at once.
@@ -66,7 +72,7 @@ func (s *Sender) SendOnce(ctx context.Context, e node.Event, at time.Time, key s
 // SendPodOnce is SendOnce for an Event about a pod, or a container of it.
 func (s *Sender) SendPodOnce(ctx context.Context, pod v1.ObjectReference, e node.Event, at time.Time, key string) {
 	klog.FromContext(ctx).Info("Pod event", "pod", klog.KRef(pod.Namespace, pod.Name), "type", e.Type, "reason", e.Reason, "message", e.Message)
-	s.enqueue(ctx, s.event(pod, pod.Namespace, e, at, pod.Name+"."+key))
+	s.enqueue(ctx, s.ofPods, s.event(pod, pod.Namespace, e, at, pod.Name, key))
 }
 
 func (s *Sender) queueNode(ctx context.Context, e node.Event, at time.Time, key string) {
@@ -74,36 +80,54 @@ func (s *Sender) queueNode(ctx context.Context, e node.Event, at time.Time, key 
 	s.keep(e, at)
 	// Where others have a UID there is the name: kubectl describe node looks for it.
 	about := v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.nodeName, UID: types.UID(s.nodeName)}
-	s.enqueue(ctx, s.event(about, metav1.NamespaceDefault, e, at, s.nodeName+"."+key))
+	s.enqueue(ctx, s.queue, s.event(about, metav1.NamespaceDefault, e, at, s.nodeName, key))
 }
 
-func (s *Sender) event(about v1.ObjectReference, namespace string, e node.Event, at time.Time, name string) *v1.Event {
+func (s *Sender) event(about v1.ObjectReference, namespace string, e node.Event, at time.Time, of, key string) *v1.Event {
 	when := metav1.NewTime(at)
 	return &v1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, InvolvedObject: about,
+		ObjectMeta: metav1.ObjectMeta{Name: named(of, key), Namespace: namespace}, InvolvedObject: about,
 		Type: e.Type, Reason: e.Reason, Message: e.Message, Count: 1, FirstTimestamp: when, LastTimestamp: when,
 		Source: v1.EventSource{Component: "kubelet", Host: s.nodeName}, ReportingController: "kubelet", ReportingInstance: s.nodeName,
 	}
 }
 
-func (s *Sender) enqueue(ctx context.Context, event *v1.Event) {
+// named is an Event's name: that of what it is about, which may be as long as a name can
+// be, with the key.
+func named(of, key string) string {
+	name := of + "." + key
+	if len(name) <= validation.DNS1123SubdomainMaxLength {
+		return name
+	}
+	return fmt.Sprintf("%x.%s", sha256.Sum256([]byte(of)), key)
+}
+
+func (s *Sender) enqueue(ctx context.Context, queue chan<- *v1.Event, event *v1.Event) {
 	if s.client == nil {
 		return
 	}
 	select {
-	case s.queue <- event:
+	case queue <- event:
 	default:
-		klog.FromContext(ctx).Info("Node event is dropped, too many are waiting", "reason", event.Reason)
+		klog.FromContext(ctx).Info("Event is dropped, too many are waiting", "kind", event.InvolvedObject.Kind, "reason", event.Reason)
 	}
 }
 
 // Run sends until ctx is done.
 func (s *Sender) Run(ctx context.Context) error {
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	sending.Go(func() { s.drain(ctx, s.ofPods) })
+	s.drain(ctx, s.queue)
+	return nil
+}
+
+func (s *Sender) drain(ctx context.Context, queue <-chan *v1.Event) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case event := <-s.queue:
+			return
+		case event := <-queue:
 			s.send(ctx, event)
 		}
 	}
@@ -122,13 +146,13 @@ func (s *Sender) send(parent context.Context, event *v1.Event) {
 			return
 		}
 		if refusal(err) {
-			if refused++; refused == attempts {
-				log.Error(err, "Node event was not sent", "reason", event.Reason)
+			if refused++; refused == attempts || hopeless(err) {
+				log.Error(err, "Event was not sent", "kind", event.InvolvedObject.Kind, "reason", event.Reason)
 				return
 			}
 		} else if !told {
 			told = true
-			log.Info("Node event waits for the apiserver", "reason", event.Reason, "err", err)
+			log.Info("Event waits for the apiserver", "kind", event.InvolvedObject.Kind, "reason", event.Reason, "err", err)
 		}
 		if delay.Wait(parent) != nil {
 			return
@@ -140,4 +164,10 @@ func (s *Sender) send(parent context.Context, event *v1.Event) {
 func refusal(err error) bool {
 	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsServiceUnavailable(err) &&
 		!apierrors.IsTooManyRequests(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) && !apierrors.IsUnauthorized(err)
+}
+
+// hopeless says whether an Event is refused however often it is sent: it is none, or its
+// namespace is going or gone.
+func hopeless(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause)
 }

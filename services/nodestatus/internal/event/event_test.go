@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
@@ -27,6 +30,7 @@ type apiserver struct {
 	mu    sync.Mutex
 	asked int
 	taken []string
+	names []string // of those
 }
 
 // got is how often it was asked, and what it took.
@@ -43,7 +47,7 @@ func (a *apiserver) CreateWithEventNamespaceWithContext(_ context.Context, e *v1
 	if err := a.refuse(e); err != nil {
 		return nil, err
 	}
-	a.taken = append(a.taken, e.Reason)
+	a.taken, a.names = append(a.taken, e.Reason), append(a.names, e.Name)
 	return e, nil
 }
 
@@ -119,4 +123,71 @@ func TestAnEventWhoseAnswerWasLostIsSentOnce(t *testing.T) {
 			t.Errorf("asked %d times", asked)
 		}
 	})
+}
+
+func about(pod string) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: pod, UID: "u"}
+}
+
+// A pod has children die for lack of memory as often as it likes.
+func TestEventsAboutPodsKeepNoneAboutTheNodeBack(t *testing.T) {
+	a := &apiserver{refuse: func(e *v1.Event) error {
+		if e.InvolvedObject.Kind == "Pod" {
+			return apierrors.NewForbidden(v1.Resource("events"), e.Name, errors.New("quota"))
+		}
+		return nil
+	}}
+	sending(t, a, func(ctx context.Context, s *Sender) {
+		for i := range 2 * waiting {
+			s.SendPodOnce(ctx, about("web-0"), node.Event{Type: "Warning", Reason: "OOMKilling"}, time.Now(), fmt.Sprint(i))
+		}
+		s.Send(ctx, node.Event{Type: "Warning", Reason: "EvictionThresholdMet"})
+		time.Sleep(time.Second)
+		if _, taken := a.got(); !slices.Equal(taken, []string{"EvictionThresholdMet"}) {
+			t.Errorf("it got %v", taken)
+		}
+	})
+}
+
+func TestAnEventThatIsRefusedHoweverOftenItIsSentIsSentOnce(t *testing.T) {
+	terminating := apierrors.NewForbidden(v1.Resource("events"), "e", errors.New("it is being terminated"))
+	terminating.ErrStatus.Details.Causes = append(terminating.ErrStatus.Details.Causes, metav1.StatusCause{Type: v1.NamespaceTerminatingCause})
+	for name, refusal := range map[string]error{
+		"its namespace ends": terminating, "its namespace has ended": apierrors.NewNotFound(v1.Resource("namespaces"), "shop"),
+		"it is none": apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Event").GroupKind(), "e", nil),
+	} {
+		a := &apiserver{refuse: func(*v1.Event) error { return refusal }}
+		sending(t, a, func(ctx context.Context, s *Sender) {
+			s.SendPodOnce(ctx, about("web-0"), node.Event{Type: "Warning", Reason: "OOMKilling"}, time.Now(), "1")
+			time.Sleep(time.Hour)
+			if asked, _ := a.got(); asked != 1 {
+				t.Errorf("%s: asked %d times", name, asked)
+			}
+		})
+	}
+}
+
+func TestAnEventHasANameThatCanBeHoweverLongThatOfItsPodIs(t *testing.T) {
+	long := strings.Repeat("a", 250)
+	var names []string
+	for range 2 { // A process that was started anew sends it again.
+		a := &apiserver{refuse: func(*v1.Event) error { return nil }}
+		sending(t, a, func(ctx context.Context, s *Sender) {
+			for _, pod := range []string{long, long + "b", "web-0"} {
+				s.SendPodOnce(ctx, about(pod), node.Event{Type: "Warning", Reason: "OOMKilling"}, time.Now(), "oom-b00t-1")
+			}
+			time.Sleep(time.Second)
+			a.mu.Lock()
+			names = append(names, a.names...)
+			a.mu.Unlock()
+		})
+	}
+	if len(names) != 6 || !slices.Equal(names[:3], names[3:]) || names[0] == names[1] || names[2] != "web-0.oom-b00t-1" {
+		t.Fatalf("%v", names)
+	}
+	for _, name := range names {
+		if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
+			t.Errorf("%q: %v", name, wrong)
+		}
+	}
 }

@@ -83,7 +83,7 @@ func (l *Loop) first(s *stopping, a *ask) Decision {
 	d := s.decision
 	switch {
 	case a.err == nil:
-		s.sure = true
+		s.sure, s.counted = true, true
 		d = l.taken(d, s.signal, a.already)
 	case errors.Is(a.err, rpcerr.ErrNotFound):
 		// It has just ended, and what it used comes free.
@@ -108,8 +108,10 @@ func (l *Loop) first(s *stopping, a *ask) Decision {
 func (l *Loop) later(ctx context.Context, s *stopping, a *ask) {
 	switch {
 	case a.err == nil:
-		l.note(ctx, l.taken(s.decision, s.signal, false)) // It was stopped by an earlier call of this.
-		s.sure = true
+		if !s.counted { // Else it has less time now, and it is the same eviction.
+			l.note(ctx, l.taken(s.decision, s.signal, false)) // It was stopped by an earlier call of this.
+		}
+		s.sure, s.counted = true, true
 		if !a.already {
 			s.at = a.at
 		}
@@ -167,7 +169,7 @@ func (l *Loop) taken(d Decision, signal string, already bool) Decision {
 // stops it; nil when there is none.
 func (l *Loop) unheard(kind pressure.Kind) *stopping {
 	for _, s := range l.stopping {
-		if s.kind == kind && !s.sure && !s.ending && s.ended.IsZero() {
+		if s.kind == kind && !s.goes() && s.ended.IsZero() {
 			return s
 		}
 	}
@@ -197,7 +199,10 @@ func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 		if e.Reason != eviction.Reason || l.stopping[pod.UID] != nil || now.Before(l.skip[pod.UID]) || now.Sub(e.Since) >= e.Grace+lateness {
 			continue
 		}
-		s := &stopping{pod: pod, available: m.By.Available, at: e.Since, chosen: e.Since, grace: e.Grace, sure: true}
+		s := &stopping{
+			pod: pod, available: m.By.Available, at: e.Since, chosen: e.Since, grace: e.Grace, sure: true, counted: true, answered: now,
+			stop: Stop{Pod: pod, Message: e.Message},
+		}
 		if s.kind, s.limit = eviction.KindOf(e.Message); e.Ended {
 			if s.kind != pressure.Disk {
 				continue

@@ -113,14 +113,22 @@ type records struct {
 	list []Decision // oldest first
 }
 
-// add keeps a decision, and says whether it is another than the one before.
+// add keeps a decision, and says whether it is another than the one before about its
+// signal. A disk that is full is a shortage of several, each decided about in its turn:
+// those would soon be all that is kept.
 func (r *records) add(d Decision) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := len(r.list); n > 0 && r.list[n-1].same(&d) {
-		d.First, d.Count = r.list[n-1].First, r.list[n-1].Count+1
-		r.list[n-1] = d
-		return false
+	for i, before := range slices.Backward(r.list) {
+		if before.Shortage.Signal != d.Shortage.Signal {
+			continue
+		}
+		if before.same(&d) {
+			d.First, d.Count = before.First, before.Count+1
+			r.list = append(slices.Delete(r.list, i, i+1), d)
+			return false
+		}
+		break
 	}
 	if len(r.list) == kept {
 		r.list = slices.Delete(r.list, 0, 1)

@@ -3,6 +3,7 @@ package evict
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,32 @@ func TestTheNewestDecisionsAreKeptAndTheSameOnceMoreIsCounted(t *testing.T) {
 	got := l.View().Decisions
 	if len(got) != kept || got[0].Shortage.Signal != fmt.Sprint(kept) || got[kept-1].Count != 3 || len(got[0].Why) > longWhy+8 {
 		t.Errorf("%d, the first of %s, the last %d times", len(got), got[0].Shortage.Signal, got[kept-1].Count)
+	}
+}
+
+// As when something that is no pod has filled the disk: it is nodefs, imagefs and
+// containerfs, and nobody can go for any of them.
+func TestShortagesThatAreDecidedAboutInTurnTakeNoOthersPlace(t *testing.T) {
+	l := newWorld(t, threshold.Settings{}, Config{}).loop
+	l.note(context.Background(), Decision{Shortage: Shortage{Signal: "memory.available"}, Outcome: Evicted, Chosen: Pod{Name: "hog"}})
+	signals := []string{"imagefs.available", "nodefs.available", "containerfs.available"}
+	for range kept {
+		for _, signal := range signals {
+			l.note(context.Background(), Decision{Shortage: Shortage{Signal: signal}, Outcome: Nobody})
+		}
+	}
+	l.note(context.Background(), Decision{Shortage: Shortage{Signal: "nodefs.available"}, Outcome: Evicted, Chosen: Pod{Name: "other"}})
+	l.note(context.Background(), Decision{Shortage: Shortage{Signal: "nodefs.available"}, Outcome: Nobody})
+	var got []string
+	for _, d := range l.View().Decisions {
+		got = append(got, fmt.Sprint(d.Shortage.Signal, " ", d.Outcome, " ", d.Count))
+	}
+	want := []string{
+		"memory.available evicted 1", "imagefs.available nobody 100", "nodefs.available nobody 100", "containerfs.available nobody 100",
+		"nodefs.available evicted 1", "nodefs.available nobody 1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

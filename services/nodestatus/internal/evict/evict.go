@@ -108,7 +108,7 @@ type Detail int
 const (
 	// Brief is CPU and memory only.
 	Brief Detail = iota
-	// Full is all, as it was measured last.
+	// Full is all, as it was measured last, with threads for processes.
 	Full
 	// Weighed is all, and the runtime is asked what layers weigh.
 	Weighed

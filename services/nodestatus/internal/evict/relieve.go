@@ -37,7 +37,9 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 	if m.By.Time.IsZero() {
 		m.By.Time = frame.Heard
 	}
-	if l.blocked(m, frame.Layout) || l.limits != nil && pressure.KindOf(m.Signal) == pressure.Disk {
+	disk := pressure.KindOf(m.Signal) == pressure.Disk
+	waits := l.blocked(m, frame.Layout)
+	if waits && !l.hastens(m) || l.limits != nil && disk {
 		return // Who uses more than it may goes first, and may be enough.
 	}
 	if old := age(m.By, now).Abs(); old > oldest {
@@ -47,7 +49,6 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 	if l.fromBefore(m.By, now) {
 		return // New ones come.
 	}
-	disk := pressure.KindOf(m.Signal) == pressure.Disk
 	detail := Brief
 	if pressure.KindOf(m.Signal) != pressure.Memory {
 		detail = Full
@@ -65,6 +66,8 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 		l.enough(ctx)
 	case !confirmed:
 		l.hold(ctx, m, remeasured, "a second look, which measures the pods, too, does not find it")
+	case waits:
+		l.hasten(ctx, m)
 	case l.reclaimed(ctx, m, frame.Layout):
 		l.evict(ctx, m, due, frame.Layout, summary)
 	}

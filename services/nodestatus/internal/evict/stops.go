@@ -41,8 +41,8 @@ type stopping struct {
 	// looked when podsync was asked for its volumes.
 	ended, measured, looked time.Time
 
-	// stop, decision and signal are what podsync is told and why; they are not known of
-	// what a run before this one has decided.
+	// stop, decision and signal are what podsync is told and why; why is not known of what
+	// a run before this one has decided.
 	stop     Stop
 	decision Decision
 	signal   string
@@ -51,7 +51,12 @@ type stopping struct {
 	answered time.Time
 	// sure: podsync keeps the stop; ending: it said that the pod ends all the same.
 	sure, ending bool
+	// counted: it has said so once, and the eviction counts.
+	counted bool
 }
+
+// goes says whether podsync has said that it ends, whether it keeps that or not.
+func (s *stopping) goes() bool { return s.sure || s.ending || s.counted }
 
 // given is until when the pod may use its grace period.
 func (s *stopping) given() time.Time { return s.at.Add(max(s.grace, least)) }
@@ -107,12 +112,12 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		switch {
 		case !s.ended.IsZero() && (s.kind != pressure.Disk || !short(j, s.kind) || now.Sub(s.ended) >= emptying || l.freed(s, now, emptied)):
 			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
-			if s.sure || s.ending { // podsync may say for long that it ends, of its network and volumes: it is not adopted.
+			if s.goes() { // podsync may say for long that it ends, of its network and volumes: it is not adopted.
 				l.skip[uid] = now.Add(s.grace + lateness)
 			}
 		case now.Sub(s.at) >= s.grace+lateness:
 			log.Info("Pod that was evicted has not ended in its time, going on without it", "pod", klog.KObj(s.pod), "after", now.Sub(s.at).Round(time.Second))
-			if s.sure || s.ending {
+			if s.goes() {
 				l.skip[uid] = now.Add(unserved)
 			}
 		default:

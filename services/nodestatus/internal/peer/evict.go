@@ -60,7 +60,7 @@ func (s *Stats) Summary(parent context.Context, detail evict.Detail) (*statsapi.
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
 	r, err := s.client.GetSummary(ctx, &statsv1.GetSummaryRequest{
-		OnlyCpuAndMemory: detail == evict.Brief, RenewDisk: detail == evict.Renewed, RenewLayers: detail == evict.Weighed,
+		OnlyCpuAndMemory: detail == evict.Brief, RenewDisk: detail == evict.Renewed, RenewLayers: detail == evict.Weighed, CountThreads: detail == evict.Full,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask stats for the summary: %w", rpcerr.FromStatus(err))
@@ -72,7 +72,19 @@ func (s *Stats) Summary(parent context.Context, detail evict.Detail) (*statsapi.
 	if err := json.Unmarshal(r.GetSummaryJson(), out); err != nil {
 		return nil, fmt.Errorf("%w: decode the summary of stats: %w", rpcerr.ErrInternal, err)
 	}
+	countThreads(out.Pods, r.GetThreads())
 	return out, nil
+}
+
+// countThreads has each thread count where the summary counts processes: the machine has
+// one number for each, and is short of those.
+func countThreads(pods []statsapi.PodStats, threads map[string]uint64) {
+	for i := range pods {
+		s := pods[i].ProcessStats
+		if n := threads[pods[i].PodRef.UID]; s != nil && s.ProcessCount != nil && n > *s.ProcessCount {
+			*s.ProcessCount = n
+		}
+	}
 }
 
 // Unlinked asks for the files without a name that containers hold open, by pod; of an

@@ -178,3 +178,38 @@ func TestOpenFilesWithoutANameComeByPodAndAnOlderStatsHasNone(t *testing.T) {
 		t.Errorf("%+v, %v, %v", got, all, err)
 	}
 }
+
+// threadStats has a pod of one process with many threads, one with more processes than
+// anybody counts threads of, and one whose threads are not counted.
+type threadStats struct {
+	statsv1.UnimplementedStatsServiceServer
+}
+
+func (threadStats) GetSummary(_ context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
+	out := &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"pods":[` +
+		`{"podRef":{"uid":"threads"},"process_stats":{"process_count":1}},{"podRef":{"uid":"more"},"process_stats":{"process_count":9}},` +
+		`{"podRef":{"uid":"unknown"},"process_stats":{"process_count":3}},{"podRef":{"uid":"none"}}]}`)}
+	if r.GetCountThreads() {
+		out.Threads = map[string]uint64{"threads": 5000, "more": 8, "none": 7}
+	}
+	return out, nil
+}
+
+// The machine's process numbers are threads': who has them in one process hid otherwise,
+// and all others went.
+func TestEachThreadOfAPodCountsAgainstTheMachinesProcesses(t *testing.T) {
+	conn := dial(t, func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, threadStats{}) })
+	summary, err := NewStats(conn, health.Discard(), NewStore(Host()), time.Second, nil).Summary(t.Context(), evict.Full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]uint64{"threads": 5000, "more": 9, "unknown": 3}
+	for uid, s := range eviction.FiguresOf(summary) {
+		if s.ProcessStats == nil && uid == "none" {
+			continue
+		}
+		if got := *s.ProcessStats.ProcessCount; got != want[uid] {
+			t.Errorf("%s has %d, want %d", uid, got, want[uid])
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
@@ -100,9 +101,17 @@ func (s *Stats) RunSignals(ctx context.Context) error {
 	}
 }
 
+// silence is how long there may be no frame on a stream: a stats that measures nothing any
+// more sends none, and says why to whoever asks anew.
+func (s *Stats) silence() time.Duration { return 3*s.period + callDeadline }
+
 func (s *Stats) follow(parent context.Context, heard func()) error {
-	ctx, cancel := context.WithCancel(parent)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	late := time.AfterFunc(s.silence(), func() {
+		cancel(fmt.Errorf("%w: it is there, and has told nothing for %s", rpcerr.ErrTimeout, s.silence()))
+	})
+	defer late.Stop()
 	stream, err := s.client.WatchSignals(ctx, &statsv1.WatchSignalsRequest{Period: durationpb.New(s.period), Marks: s.marks})
 	if err != nil {
 		return err
@@ -110,8 +119,12 @@ func (s *Stats) follow(parent context.Context, heard func()) error {
 	for {
 		frame, err := stream.Recv()
 		if err != nil {
+			if cause := context.Cause(ctx); cause != nil && parent.Err() == nil {
+				return cause
+			}
 			return err
 		}
+		late.Reset(s.silence())
 		heard()
 		signals := make([]pressure.Signal, 0, len(frame.GetSignals()))
 		for _, x := range frame.GetSignals() {

@@ -20,7 +20,8 @@ const (
 	// MakeSandbox creates and starts a sandbox with its cgroup, DNS and network (Attempt, PodStarted).
 	MakeSandbox Kind = "make sandbox"
 	// StartContainer creates and starts a container and runs its postStart hook
-	// (Container, Attempt, ImageRef, SandboxID, Backoff, Round).
+	// (Container, Attempt, ImageRef, VolumeRefs, SandboxID, CheckSandbox, SandboxUntil,
+	// Backoff, Round).
 	StartContainer Kind = "start container"
 	// BeginStop announces that a container is about to be stopped and runs its
 	// preStop hook, if it has one (Container, ID, GraceTotalSeconds, Reason, Cause). It
@@ -82,9 +83,13 @@ type Action struct {
 	ID string
 	// SandboxID is the sandbox to start the container in.
 	SandboxID string
+	// CheckSandbox: whether that is down is asked before the container is made. It may
+	// be why the one before it has ended.
+	CheckSandbox bool
 	// SandboxUntil is set when the container was killed from outside: until then
 	// its sandbox may be on its way out, which the sandbox's own process tells
-	// before the runtime does.
+	// before the runtime does. It is asked once more before the container runs; see
+	// CheckOf.
 	SandboxUntil time.Time
 	// Attempt of a sandbox, or restart count of a container.
 	Attempt int

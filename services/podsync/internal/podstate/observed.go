@@ -3,8 +3,8 @@
 // for, how its admission, its probes and its hooks stand. The planner decides in
 // these words, and the others carry out, look and report in them.
 //
-// It owns the types and what can be said of one by itself. It must never decide
-// what is done about a pod: that is the planner's.
+// It owns the types, what can be said of one by itself, and the rules that go with an
+// action (found.go). It must never decide what is done about a pod: that is the planner's.
 package podstate
 
 import (

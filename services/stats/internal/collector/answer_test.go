@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,4 +71,30 @@ func TestMemoryIsMeasuredThoughAFilesystemDoesNotAnswer(t *testing.T) {
 			t.Errorf("when they are back: %v", got)
 		}
 	})
+}
+
+// As one whose disk fails. Whoever evicts for memory goes by these signals.
+func TestMemoryIsMeasuredThoughTheRootDirectoryCannotBe(t *testing.T) {
+	c, _ := newCollector(t, "/proc", disk.RuntimeUsage{})
+	bad := true
+	c.statfs = func(string) (disk.Filesystem, error) {
+		if bad {
+			return disk.Filesystem{}, syscall.EIO
+		}
+		return disk.Filesystem{Capacity: 100, Available: 50}, nil
+	}
+	for _, disks := range []int{0, 1} {
+		frame, err := c.Signals(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]int{}
+		for _, s := range frame.Signals {
+			found[s.Name]++
+		}
+		if found["memory.available"] != 1 || found["nodefs.available"] != disks {
+			t.Errorf("with a filesystem that is measured %d times: %v", disks, found)
+		}
+		bad = false
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/polylet/polylet/services/stats/internal/disk"
@@ -74,6 +75,8 @@ type Collector struct {
 	// root and runtime are the filesystems for the signals.
 	root    answers[rootDisk]
 	runtime answers[runtimeDisks]
+	// rootBad is whether it was told that root's cannot be measured.
+	rootBad atomic.Bool
 }
 
 // New returns a Collector; it starts nothing.
@@ -112,6 +115,21 @@ func (c *Collector) Summary(ctx context.Context, asked Asked) (summary.Facts, er
 	}
 	out.Disk, err = c.disk(ctx, out.Pods, asked)
 	return out, err
+}
+
+// Threads are how many each pod has of which rows tell, by UID. The processes that the
+// document shows are those of the containers' own cgroups: who has thousands of threads
+// in one, or has made cgroups below, would seem to use nothing of the machine's numbers.
+func (c *Collector) Threads(rows []sampler.Row) map[string]uint64 {
+	out := map[string]uint64{}
+	for i := range rows {
+		if row := &rows[i]; row.Kind == sampler.Pod && row.Pod.UID != "" {
+			if n := c.deps.Meter.Threads(row.Cgroup); n > 0 {
+				out[row.Pod.UID] = n
+			}
+		}
+	}
+	return out
 }
 
 func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked Asked) (*summary.Disk, error) {

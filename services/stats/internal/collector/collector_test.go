@@ -202,3 +202,15 @@ func TestWithoutTheMachinesFilesThereIsNoSummary(t *testing.T) {
 		t.Error("the machine's start is not known, and there is a summary")
 	}
 }
+
+func TestThreadsAreThoseOfPodsCgroupsWithAllBelow(t *testing.T) {
+	c, _ := newCollector(t, "/proc", disk.RuntimeUsage{})
+	whose := inventory.Pod{Namespace: "ns", Name: "pod", UID: "u"}
+	got := c.Threads([]sampler.Row{
+		{Target: sampler.Target{Cgroup: "/", Kind: sampler.Machine}}, {Target: sampler.Target{Cgroup: "/kubepods/pod-u", Kind: sampler.Pod, Pod: whose}},
+		{Target: sampler.Target{Cgroup: "/kubepods/pod-u/c", Kind: sampler.Container, Pod: whose}}, {Target: sampler.Target{Cgroup: "/kubepods/pod-v", Kind: sampler.Pod}},
+	})
+	if diff := cmp.Diff(map[string]uint64{"u": 1}, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/signal"
 	"github.com/polylet/polylet/services/stats/internal/summary"
@@ -25,20 +27,18 @@ type runtimeDisks struct {
 	imagesApart, containersApart bool
 }
 
-// Signals measures the eviction signals. Those of a filesystem that does not answer are
-// left out: memory does not wait for it.
+// Signals measures the eviction signals. Those of a filesystem that does not answer, or
+// that cannot be measured, are left out: memory does not wait for it.
 func (c *Collector) Signals(ctx context.Context) (signal.Frame, error) {
 	facts, err := c.memory()
 	if err != nil {
 		return signal.Frame{}, err
 	}
 	root, err := c.Root(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		facts.Root = &root
-	case !errors.Is(err, errSilent):
-		return signal.Frame{}, err
 	}
+	c.tellRoot(ctx, err)
 	if numbers, err := c.deps.Proc.Numbers(); err == nil {
 		facts.Processes = &numbers
 	}
@@ -53,6 +53,14 @@ func (c *Collector) Signals(ctx context.Context) (signal.Frame, error) {
 		facts.Container = &disks.containers.Filesystem
 	}
 	return signal.Frame{Signals: signal.Compute(facts), ImagesApart: disks.imagesApart, ContainersApart: disks.containersApart}, nil
+}
+
+// tellRoot tells once that the filesystem of the root directory cannot be measured.
+func (c *Collector) tellRoot(ctx context.Context, err error) {
+	bad := err != nil && !errors.Is(err, errSilent) // which is told
+	if bad != c.rootBad.Swap(bad) && bad {
+		klog.FromContext(ctx).Error(err, "The filesystem of the root directory cannot be measured, and nobody knows what is left there until it can")
+	}
 }
 
 // errSilent says that a filesystem does not answer.

@@ -236,6 +236,9 @@ type Memory struct {
 	Time time.Time
 }
 
+// Threads counts those of one cgroup and of all below it now; 0 where nobody does.
+func (m *Meter) Threads(name string) uint64 { return m.deps.Cgroups.Threads(name) }
+
 // Memory measures one cgroup now.
 func (m *Meter) Memory(name string) (Memory, error) {
 	stats, err := m.deps.Cgroups.Read(name, cgroup.WithoutCPU)

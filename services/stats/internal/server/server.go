@@ -48,7 +48,11 @@ func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (
 	if err != nil {
 		return nil, fmt.Errorf("write the summary as JSON: %w", err)
 	}
-	return &statsv1.GetSummaryResponse{SummaryJson: data, Nameless: s.Names.View().Version == 0}, nil
+	out := &statsv1.GetSummaryResponse{SummaryJson: data, Nameless: s.Names.View().Version == 0}
+	if r.GetCountThreads() {
+		out.Threads = s.Collector.Threads(facts.Rows)
+	}
+	return out, nil
 }
 
 // GetMachine implements StatsService.

@@ -89,7 +89,9 @@ type GetSummaryRequest struct {
 	RenewDisk bool `protobuf:"varint,2,opt,name=renew_disk,json=renewDisk,proto3" json:"renew_disk,omitempty"`
 	// Have the runtime asked what writable layers weigh, instead of going by what it said
 	// up to a minute ago.
-	RenewLayers   bool `protobuf:"varint,3,opt,name=renew_layers,json=renewLayers,proto3" json:"renew_layers,omitempty"`
+	RenewLayers bool `protobuf:"varint,3,opt,name=renew_layers,json=renewLayers,proto3" json:"renew_layers,omitempty"`
+	// Say how many threads each pod has, too.
+	CountThreads  bool `protobuf:"varint,4,opt,name=count_threads,json=countThreads,proto3" json:"count_threads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -145,6 +147,13 @@ func (x *GetSummaryRequest) GetRenewLayers() bool {
 	return false
 }
 
+func (x *GetSummaryRequest) GetCountThreads() bool {
+	if x != nil {
+		return x.CountThreads
+	}
+	return false
+}
+
 // Response of GetSummary.
 type GetSummaryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -152,7 +161,11 @@ type GetSummaryResponse struct {
 	SummaryJson []byte `protobuf:"bytes,1,opt,name=summary_json,json=summaryJson,proto3" json:"summary_json,omitempty"`
 	// This process was just started and has not heard of podsync which pods there are:
 	// that the summary has none says nothing. False from one that does not say.
-	Nameless      bool `protobuf:"varint,2,opt,name=nameless,proto3" json:"nameless,omitempty"`
+	Nameless bool `protobuf:"varint,2,opt,name=nameless,proto3" json:"nameless,omitempty"`
+	// Threads by pod UID, of all processes in the pod's cgroup and in those below it: each
+	// takes one of the machine's process numbers. Only where asked for; without a pod whose
+	// threads nobody counts.
+	Threads       map[string]uint64 `protobuf:"bytes,3,rep,name=threads,proto3" json:"threads,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -199,6 +212,13 @@ func (x *GetSummaryResponse) GetNameless() bool {
 		return x.Nameless
 	}
 	return false
+}
+
+func (x *GetSummaryResponse) GetThreads() map[string]uint64 {
+	if x != nil {
+		return x.Threads
+	}
+	return nil
 }
 
 // Request of GetMachine.
@@ -1243,15 +1263,20 @@ var File_polylet_stats_v1_stats_proto protoreflect.FileDescriptor
 
 const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x01\n" +
+	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x01\n" +
 	"\x11GetSummaryRequest\x12-\n" +
 	"\x13only_cpu_and_memory\x18\x01 \x01(\bR\x10onlyCpuAndMemory\x12\x1d\n" +
 	"\n" +
 	"renew_disk\x18\x02 \x01(\bR\trenewDisk\x12!\n" +
-	"\frenew_layers\x18\x03 \x01(\bR\vrenewLayers\"S\n" +
+	"\frenew_layers\x18\x03 \x01(\bR\vrenewLayers\x12#\n" +
+	"\rcount_threads\x18\x04 \x01(\bR\fcountThreads\"\xdc\x01\n" +
 	"\x12GetSummaryResponse\x12!\n" +
 	"\fsummary_json\x18\x01 \x01(\fR\vsummaryJson\x12\x1a\n" +
-	"\bnameless\x18\x02 \x01(\bR\bnameless\"\x13\n" +
+	"\bnameless\x18\x02 \x01(\bR\bnameless\x12K\n" +
+	"\athreads\x18\x03 \x03(\v21.polylet.stats.v1.GetSummaryResponse.ThreadsEntryR\athreads\x1a:\n" +
+	"\fThreadsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x13\n" +
 	"\x11GetMachineRequest\"\xa4\x03\n" +
 	"\x12GetMachineResponse\x12*\n" +
 	"\x11machine_info_json\x18\x01 \x01(\fR\x0fmachineInfoJson\x12\x1b\n" +
@@ -1360,7 +1385,7 @@ func file_polylet_stats_v1_stats_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_stats_v1_stats_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(MetricsDocument)(0),              // 0: polylet.stats.v1.MetricsDocument
 	(*GetSummaryRequest)(nil),         // 1: polylet.stats.v1.GetSummaryRequest
@@ -1380,36 +1405,38 @@ var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(*ListUnlinkedFilesRequest)(nil),  // 15: polylet.stats.v1.ListUnlinkedFilesRequest
 	(*ListUnlinkedFilesResponse)(nil), // 16: polylet.stats.v1.ListUnlinkedFilesResponse
 	(*UnlinkedFiles)(nil),             // 17: polylet.stats.v1.UnlinkedFiles
-	(*durationpb.Duration)(nil),       // 18: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 19: google.protobuf.Timestamp
+	nil,                               // 18: polylet.stats.v1.GetSummaryResponse.ThreadsEntry
+	(*durationpb.Duration)(nil),       // 19: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
 }
 var file_polylet_stats_v1_stats_proto_depIdxs = []int32{
-	5,  // 0: polylet.stats.v1.GetMachineResponse.huge_pages:type_name -> polylet.stats.v1.HugePages
-	0,  // 1: polylet.stats.v1.GetMetricsTextRequest.document:type_name -> polylet.stats.v1.MetricsDocument
-	18, // 2: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
-	9,  // 3: polylet.stats.v1.WatchSignalsRequest.marks:type_name -> polylet.stats.v1.Mark
-	11, // 4: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
-	19, // 5: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
-	14, // 6: polylet.stats.v1.WatchOOMKillsResponse.kills:type_name -> polylet.stats.v1.OOMKill
-	19, // 7: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
-	17, // 8: polylet.stats.v1.ListUnlinkedFilesResponse.containers:type_name -> polylet.stats.v1.UnlinkedFiles
-	1,  // 9: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
-	3,  // 10: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
-	6,  // 11: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
-	8,  // 12: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
-	12, // 13: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
-	15, // 14: polylet.stats.v1.StatsService.ListUnlinkedFiles:input_type -> polylet.stats.v1.ListUnlinkedFilesRequest
-	2,  // 15: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
-	4,  // 16: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
-	7,  // 17: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
-	10, // 18: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
-	13, // 19: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
-	16, // 20: polylet.stats.v1.StatsService.ListUnlinkedFiles:output_type -> polylet.stats.v1.ListUnlinkedFilesResponse
-	15, // [15:21] is the sub-list for method output_type
-	9,  // [9:15] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	18, // 0: polylet.stats.v1.GetSummaryResponse.threads:type_name -> polylet.stats.v1.GetSummaryResponse.ThreadsEntry
+	5,  // 1: polylet.stats.v1.GetMachineResponse.huge_pages:type_name -> polylet.stats.v1.HugePages
+	0,  // 2: polylet.stats.v1.GetMetricsTextRequest.document:type_name -> polylet.stats.v1.MetricsDocument
+	19, // 3: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
+	9,  // 4: polylet.stats.v1.WatchSignalsRequest.marks:type_name -> polylet.stats.v1.Mark
+	11, // 5: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
+	20, // 6: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
+	14, // 7: polylet.stats.v1.WatchOOMKillsResponse.kills:type_name -> polylet.stats.v1.OOMKill
+	20, // 8: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
+	17, // 9: polylet.stats.v1.ListUnlinkedFilesResponse.containers:type_name -> polylet.stats.v1.UnlinkedFiles
+	1,  // 10: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
+	3,  // 11: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
+	6,  // 12: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
+	8,  // 13: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
+	12, // 14: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
+	15, // 15: polylet.stats.v1.StatsService.ListUnlinkedFiles:input_type -> polylet.stats.v1.ListUnlinkedFilesRequest
+	2,  // 16: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
+	4,  // 17: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
+	7,  // 18: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
+	10, // 19: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
+	13, // 20: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
+	16, // 21: polylet.stats.v1.StatsService.ListUnlinkedFiles:output_type -> polylet.stats.v1.ListUnlinkedFilesResponse
+	16, // [16:22] is the sub-list for method output_type
+	10, // [10:16] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_polylet_stats_v1_stats_proto_init() }
@@ -1423,7 +1450,7 @@ func file_polylet_stats_v1_stats_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_stats_v1_stats_proto_rawDesc), len(file_polylet_stats_v1_stats_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

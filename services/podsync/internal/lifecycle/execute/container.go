@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
@@ -61,7 +62,7 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 // clear removes what an earlier start left half made, and says whether there is nothing
 // to start.
 func (e *Executor) clear(ctx context.Context, t Task) (settled bool, err error) {
-	halfMade, settled := inTheWay(e.deps.Observer.Current(t.UID), t.Action)
+	halfMade, settled := t.Action.Finds(e.deps.Observer.Current(t.UID))
 	for _, id := range halfMade {
 		if err := e.deps.Runtime.RemoveContainer(ctx, id); err != nil {
 			return false, reason.New(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", id, err))
@@ -77,30 +78,12 @@ func (e *Executor) clear(ctx context.Context, t Task) (settled bool, err error) 
 // is observed; an id with an error that the container runs, but could not be
 // looked at.
 func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) (id, ip string, err error) {
-	if t.Action.Attempt > 0 && e.sandboxGoes(ctx, t) {
-		return "", "", nil // why the container has ended, and nothing to start it in
+	if t.Action.CheckSandbox && e.sandboxGoes(ctx, t) {
+		return "", "", nil // there is nothing to start it in
 	}
-	sandbox, sandboxConfig, err := e.sandboxOf(ctx, t.Pod, t.Action.SandboxID)
+	config, sandboxConfig, ip, err := e.containerConfig(ctx, t, c)
 	if err != nil {
-		return "", "", reason.New(reasonCreate, err)
-	}
-	ips := podutil.ShownIPs(sandbox.IPs, e.deps.HostIPs())
-	if sandbox.HostNetwork || t.Pod.Spec.HostNetwork {
-		ips = e.deps.HostIPs()
-	}
-	if len(ips) > 0 {
-		ip = ips[0]
-	}
-	target, err := e.targetOf(t)
-	if err != nil {
-		return "", "", e.startFailed(ctx, t, reasonConfig, err)
-	}
-	config, err := e.deps.Builder.Container(ctx, criconfig.Request{
-		Pod: t.Pod, Container: c.Name, RestartCount: t.Action.Attempt, ImageRef: t.Action.ImageRef, VolumeRefs: t.Action.VolumeRefs,
-		PodIPs: ips, Backoff: t.Action.Backoff, Round: t.Action.Round, TargetID: target,
-	})
-	if err != nil {
-		return "", "", e.startFailed(ctx, t, reasonConfig, err)
+		return "", "", err
 	}
 	release, err := e.deps.Starts.Acquire(ctx, t.Order)
 	if err != nil {
@@ -119,12 +102,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		t.Hooked(id, podstate.HookRunning)
 	}
-	// Making it took a while, in which a sandbox on its way out has gone on.
-	if !t.Action.SandboxUntil.IsZero() && e.sandboxGoes(ctx, t) {
-		t.Hooked(id, podstate.HookDone)
-		return "", "", e.notStarted(ctx, t, id, reasonRun, errSandboxGoes)
-	}
-	if err := e.deps.Runtime.StartContainer(ctx, id); err != nil {
+	if err := e.start(ctx, t, id); err != nil {
 		t.Hooked(id, podstate.HookDone)
 		return "", "", e.notStarted(ctx, t, id, reasonRun, err)
 	}
@@ -133,6 +111,43 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 		return id, ip, reason.New(reasonRun, err)
 	}
 	return id, ip, nil
+}
+
+// start starts what was made. That took a while, in which a sandbox on its way out has
+// gone on.
+func (e *Executor) start(ctx context.Context, t Task, id string) error {
+	if !t.Action.SandboxUntil.IsZero() && e.sandboxGoes(ctx, t) {
+		return errSandboxGoes
+	}
+	return e.deps.Runtime.StartContainer(ctx, id)
+}
+
+// containerConfig is what the runtime needs to make a container, with the address of the
+// pod, which its postStart hook may need.
+func (e *Executor) containerConfig(ctx context.Context, t Task, c *v1.Container) (config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig, ip string, err error) {
+	sandbox, sandboxConfig, err := e.sandboxOf(ctx, t.Pod, t.Action.SandboxID)
+	if err != nil {
+		return nil, nil, "", reason.New(reasonCreate, err)
+	}
+	ips := podutil.ShownIPs(sandbox.IPs, e.deps.HostIPs())
+	if sandbox.HostNetwork || t.Pod.Spec.HostNetwork {
+		ips = e.deps.HostIPs()
+	}
+	if len(ips) > 0 {
+		ip = ips[0]
+	}
+	target, err := e.targetOf(t)
+	if err != nil {
+		return nil, nil, "", e.startFailed(ctx, t, reasonConfig, err)
+	}
+	config, err = e.deps.Builder.Container(ctx, criconfig.Request{
+		Pod: t.Pod, Container: c.Name, RestartCount: t.Action.Attempt, ImageRef: t.Action.ImageRef, VolumeRefs: t.Action.VolumeRefs,
+		PodIPs: ips, Backoff: t.Action.Backoff, Round: t.Action.Round, TargetID: target,
+	})
+	if err != nil {
+		return nil, nil, "", e.startFailed(ctx, t, reasonConfig, err)
+	}
+	return config, sandboxConfig, ip, nil
 }
 
 // targetOf finds the container whose process namespace an ephemeral container
@@ -165,34 +180,32 @@ func (e *Executor) adoptContainer(ctx context.Context, t Task, cause error) erro
 	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
 		return reason.New(reasonCreate, err)
 	}
-	if containerMade(e.deps.Observer.Current(t.UID), t.Action) {
+	if t.Action.Made(e.deps.Observer.Current(t.UID)) {
 		return nil
 	}
 	return reason.New(reasonCreate, fmt.Errorf("the runtime is still making this container: %w", cause))
 }
 
-// notStarted is for what the runtime did not make or start: a failure, unless the
-// sandbox went down meanwhile. What was made for it has this id, which may be empty.
+// notStarted is for what the runtime did not make or start: a failure, unless what is
+// found makes something else of it. What was made for it has this id, which may be empty.
 func (e *Executor) notStarted(ctx context.Context, t Task, id, word string, err error) error {
-	down := ctx.Err() == nil && e.sandboxDown(ctx, t)
-	looked := true
-	if down && id != "" {
-		looked = e.deps.Observer.SawContainer(ctx, id, t.Action.SandboxID) == nil
+	found := podstate.NotStarted{SandboxDown: ctx.Err() == nil && e.sandboxDown(ctx, t)}
+	if found.SandboxDown && id != "" {
+		found.Unseen = e.deps.Observer.SawContainer(ctx, id, t.Action.SandboxID) != nil
 	}
-	switch counts(down, looked, e.container(t, id)) {
-	case failed:
-		return e.startFailed(ctx, t, word, err)
-	case ran:
-		return nil
-	case none:
-	}
-	if id != "" {
-		if rmErr := e.deps.Runtime.RemoveContainer(ctx, id); rmErr != nil {
-			return e.startFailed(ctx, t, word, err)
+	found.Made = e.container(t, id)
+	if found.Counts() == podstate.NoStart && id != "" {
+		if found.Stays = e.deps.Runtime.RemoveContainer(ctx, id) != nil; !found.Stays {
+			e.deps.Observer.Gone(id)
 		}
-		e.deps.Observer.Gone(id)
 	}
-	klog.FromContext(ctx).V(1).Info("A container was not started, for its sandbox went down", "container", t.Action.Container, "sandbox", t.Action.SandboxID, "err", err.Error())
+	switch found.Counts() {
+	case podstate.StartFailed:
+		return e.startFailed(ctx, t, word, err)
+	case podstate.NoStart:
+		klog.FromContext(ctx).V(1).Info("A container was not started, for its sandbox went down", "container", t.Action.Container, "sandbox", t.Action.SandboxID, "err", err.Error())
+	case podstate.StartRan:
+	}
 	return nil
 }
 

@@ -4,7 +4,8 @@
 // It owns how an action is done, that there are never two containers of one start,
 // and that what an action did is observed before it counts as done. It must never
 // decide that something is to be done, nor try anything again: an action succeeds or
-// fails once, and the planner says what follows.
+// fails once, and the planner says what follows. What it finds in the middle of an
+// action, the action's own rules judge (podstate/found.go).
 package execute
 
 import (

@@ -183,7 +183,7 @@ func (h *host) task(a podstate.Action) Task {
 	return Task{Pod: testPod(), UID: "u", Action: a, Hooked: func(id string, k podstate.Hook) { h.hooks[id] = append(h.hooks[id], k) }}
 }
 
-var startC = podstate.Action{Key: podstate.Key{Kind: podstate.StartContainer, Object: "c"}, Container: "c", SandboxID: "sb", Attempt: 1, ImageRef: "ref"}
+var startC = podstate.Action{Key: podstate.Key{Kind: podstate.StartContainer, Object: "c"}, Container: "c", SandboxID: "sb", Attempt: 1, CheckSandbox: true, ImageRef: "ref"}
 
 func calls(log []string) []string {
 	return slices.DeleteFunc(slices.Clone(log), func(l string) bool { return strings.HasPrefix(l, "event") || l == "config" })

@@ -36,12 +36,8 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 	if err != nil {
 		return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", err)
 	}
-	// Only here: in a pod that runs, a resize may be under way that has not let
-	// go yet of what is in use.
-	if e.deps.EnsureCgroup != nil {
-		if _, err := e.deps.EnsureCgroup(ctx, t.Pod); err != nil {
-			return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", fmt.Errorf("%w: %w", criconfig.ErrCgroup, err))
-		}
+	if err := e.ensureCgroup(ctx, t.Pod); err != nil {
+		return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", err)
 	}
 	release, err := e.deps.Starts.Acquire(ctx, t.Order)
 	if err != nil {
@@ -68,6 +64,18 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 	return nil
 }
 
+// ensureCgroup makes the cgroup of a pod whose sandbox is about to be made, and only then:
+// in a pod that runs, a resize may be under way that has not let go yet of what is in use.
+func (e *Executor) ensureCgroup(ctx context.Context, pod *v1.Pod) error {
+	if e.deps.EnsureCgroup == nil {
+		return nil
+	}
+	if _, err := e.deps.EnsureCgroup(ctx, pod); err != nil {
+		return fmt.Errorf("%w: %w", criconfig.ErrCgroup, err)
+	}
+	return nil
+}
+
 // adoptSandbox deals with a sandbox of this attempt that exists or is being
 // made: an earlier call's answer was lost. When it is there, it is what the
 // action was to make; when it is not yet, the runtime is still at it.
@@ -75,7 +83,7 @@ func (e *Executor) adoptSandbox(ctx context.Context, t Task, cause error) error 
 	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
 		return reason.New("CreatePodSandboxError", err)
 	}
-	if sandboxMade(e.deps.Observer.Current(t.UID), t.Action) {
+	if t.Action.Made(e.deps.Observer.Current(t.UID)) {
 		return nil
 	}
 	return reason.New("CreatePodSandboxError", fmt.Errorf("the runtime is still making this sandbox: %w", cause))
@@ -157,36 +165,42 @@ func (e *Executor) sandboxDown(ctx context.Context, t Task) bool {
 
 var errSandboxGoes = errors.New("its sandbox went down")
 
-// sandboxGoes says whether the sandbox of a start is down or on its way out. A
-// runtime that takes a sandbox away ends its process a while before it says
-// that the sandbox is down; of a container that was killed from outside, the
-// process is asked first, and when it is dead the runtime is waited for, until
-// Action.SandboxUntil at most: a process that cannot be seen from here looks
-// the same.
+// sandboxGoes says whether the sandbox of a start is down or on its way out, as the
+// action's own check has it.
 func (e *Executor) sandboxGoes(ctx context.Context, t Task) bool {
-	if t.Action.SandboxUntil.IsZero() {
-		return e.sandboxDown(ctx, t)
+	var seen podstate.SandboxSeen
+	for {
+		seen.At = time.Now()
+		switch t.Action.CheckOf(seen) {
+		case podstate.SandboxGoes:
+			return true
+		case podstate.SandboxStands:
+			return false
+		case podstate.AskProcess:
+			seen.Process = e.sandboxProcess(ctx, t)
+			continue
+		case podstate.AskAgain:
+			select {
+			case <-ctx.Done():
+				return false
+			case <-time.After(sandboxAsked):
+			}
+		case podstate.AskRuntime:
+		}
+		seen.Asked, seen.Down = true, e.sandboxDown(ctx, t)
 	}
+}
+
+// sandboxProcess asks for the process of the sandbox of a start.
+func (e *Executor) sandboxProcess(ctx context.Context, t Task) podstate.Process {
 	pid, ready, err := e.deps.Runtime.SandboxProcess(ctx, t.Action.SandboxID)
 	switch {
 	case err != nil || !ready:
-		return e.sandboxDown(ctx, t)
+		return podstate.ProcessNotKnown
 	case pid <= 0 || e.deps.ProcessAlive(pid):
-		return false
+		return podstate.ProcessAlive
 	}
-	for {
-		if e.sandboxDown(ctx, t) {
-			return true
-		}
-		if !time.Now().Before(t.Action.SandboxUntil) {
-			return false
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(sandboxAsked):
-		}
-	}
+	return podstate.ProcessDead
 }
 
 // sandboxAsked is how often a runtime is asked whether a sandbox whose process

@@ -49,13 +49,12 @@ type Preemption struct {
 // sayWaiting is how long a pod waits for admission before it is said as an event.
 const sayWaiting = 5 * time.Second
 
-// admit asks admission. A pod that the runtime has, or that began in an earlier
-// life of this process, was admitted then; of one that has ended nobody asks.
+// admit asks admission, unless a previous run has.
 func (w *worker) admit() {
 	if !w.state.Observed.Known {
 		return
 	}
-	if len(w.state.Observed.Sandboxes) > 0 || w.begun || podutil.TerminalPhase(w.state.Pod.Status.Phase) {
+	if w.state.Admitted() {
 		if had, ok := w.reg.accept(w.uid, waitedSince(&w.state.Reported)); ok {
 			w.line.Note(timeline.Entry{What: "taken over", Detail: "it was there when this process started"})
 			w.state.Admission = podstate.Admission{Decision: podstate.Admitted}
@@ -63,7 +62,7 @@ func (w *worker) admit() {
 		}
 		return
 	}
-	if w.ending() {
+	if w.state.Unwanted() {
 		return // nobody is to make room for it
 	}
 	if w.admitAt.IsZero() {
@@ -90,11 +89,6 @@ func (w *worker) admit() {
 		w.log.Info("Pod waits for admission", "reason", a.Reason, "message", a.Message)
 		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeNormal, "AdmissionPending", a.Message)
 	}
-}
-
-// ending says whether a pod that has not begun is wanted no more.
-func (w *worker) ending() bool {
-	return w.state.Removed || w.state.Stop != nil || w.state.Pod.DeletionTimestamp != nil
 }
 
 // admit asks admission for a worker's pod, with all others that count, and
@@ -128,7 +122,7 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 	w.claiming = answer.Decision == podstate.AdmissionPending && answer.Reason == reasonPreempting
 	for _, p := range answer.Preempt {
 		other := r.pods[p.UID]
-		if other == nil || other.leaving || other.pod == nil {
+		if other == nil || other.ending != nil || other.pod == nil {
 			continue
 		}
 		klog.FromContext(r.life).Info("Stopping a pod to make room for this one", "pod", klog.KObj(q.Pod), "victim", klog.KObj(other.pod), "signal", p.Signal)
@@ -142,7 +136,7 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 
 // leavesLocked says whether a pod is being stopped, and keeps since when.
 func (h *held) leavesLocked() bool {
-	if !h.leaving && !h.gone && (h.pod == nil || h.pod.DeletionTimestamp == nil) {
+	if h.ending == nil && !h.gone && (h.pod == nil || h.pod.DeletionTimestamp == nil) {
 		return false
 	}
 	if h.leaves.IsZero() {

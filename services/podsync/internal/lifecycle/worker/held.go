@@ -34,8 +34,7 @@ type held struct {
 	// keptBack: it is static, and an earlier one of its name has not ended.
 	keptBack  bool
 	admission podstate.Decision
-	leaving   bool // it was told to stop
-	ending    *ending
+	ending    *ending // nil unless the node ends it for a reason of its own
 	// withMachine: it is static, and was stopped or rejected because the machine goes
 	// down.
 	withMachine bool

@@ -63,6 +63,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 type firstStart struct {
 	seen    time.Time
 	pulling time.Duration
+	told    bool // that it began
 }
 
 // acted counts the end of an action. What failed counts among what was started, and

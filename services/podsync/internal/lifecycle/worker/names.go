@@ -25,13 +25,18 @@ func (r *Registry) holdLocked(w *held) {
 		return
 	}
 	for _, other := range r.pods {
-		if other != w && other.pod != nil && other.source != apiSource && other.seq < w.seq && !(other.gone && other.freed) &&
-			other.pod.Name == w.pod.Name && other.pod.Namespace == w.pod.Namespace {
+		if other.goesBefore(w) {
 			w.keptBack = true
 			return
 		}
 	}
 	w.keptBack = false
+}
+
+// goesBefore says whether it is an earlier static pod of another's name that has not ended.
+func (h *held) goesBefore(w *held) bool {
+	return h != w && h.pod != nil && h.source != apiSource && h.seq < w.seq && !(h.gone && h.freed) &&
+		h.pod.Name == w.pod.Name && h.pod.Namespace == w.pod.Namespace
 }
 
 // forerunnerLocked says whether containers of a pod that no source knows have, or may

@@ -59,7 +59,7 @@ func (w *worker) publish(out plan.Output) {
 // keepsFirst says whether nobody is to be told of the pod's admission yet. Of one that
 // ends nobody asks any more, and its object goes once its end was told.
 func (w *worker) keepsFirst() bool {
-	return !w.begun && w.published == nil && w.state.KeepsFirst()
+	return w.published == nil && w.state.KeepsFirst()
 }
 
 // waits tells what the pod waits for.
@@ -81,8 +81,8 @@ func (w *worker) transitions(old, now *v1.PodStatus) {
 		w.log.Info("Phase changed", "from", old.Phase, "to", now.Phase, "reason", now.Reason)
 	}
 	w.reg.deps.Metrics.ended(old, now)
-	if old.Phase != now.Phase && now.Phase == v1.PodRunning && !w.begun {
-		w.begun = true
+	if old.Phase != now.Phase && now.Phase == v1.PodRunning && !w.state.Begun && !w.first.told {
+		w.first.told = true
 		w.reg.deps.Metrics.began(w.state.Pod, w.first.seen, w.state.Now, w.first.pulling)
 	}
 	w.resizeEvents(old, now)

@@ -53,19 +53,19 @@ func (r *Registry) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, 
 	defer r.mu.Unlock()
 	w, err := r.toStopLocked(uid, stop)
 	if err != nil {
-		if w == nil || !w.leaving {
+		if w == nil || w.ending == nil {
 			r.deps.Ends.Forget(uid) // it has come to its end meanwhile
 		}
 		return false, err
 	}
 	already = w.leavesLocked()
-	if !w.leaving {
+	if w.ending == nil {
 		klog.FromContext(r.life).Info("The node ends a pod", "pod", klog.KObj(w.pod), "podUID", uid, "reason", stop.Reason, "message", short(stop.Message))
 		if !stop.Shutdown { // which would be one event for each pod of the node
 			r.deps.Events.Annotated(w.pod, annotations, v1.EventTypeWarning, stop.Reason, stop.Message)
 		}
 	}
-	w.withMachine = w.withMachine || static && stop.Shutdown && !w.leaving
+	w.withMachine = w.withMachine || static && stop.Shutdown && w.ending == nil
 	w.stopLocked(stop, unkept == nil)
 	if unkept != nil {
 		return already, fmt.Errorf("%w: %w", ErrNotKept, unkept)
@@ -120,16 +120,12 @@ func (h *held) goOnEndingLocked() {
 }
 
 // stopLocked tells a worker to end its pod; kept says that a crash does not lose that.
+// What it is told is all that was asked for: the first reason stands.
 func (h *held) stopLocked(stop podstate.Stop, kept bool) {
-	h.leaving = true
-	h.leavesLocked()
 	h.endsLocked(stop)
-	h.inbox.tell(func(in *told) {
-		if in.stop != nil {
-			stop = in.stop.Hastened(stop)
-		}
-		in.stop, in.stopKept = &stop, kept
-	})
+	h.leavesLocked()
+	stop = h.ending.stop
+	h.inbox.tell(func(in *told) { in.stop, in.stopKept = &stop, kept })
 }
 
 // ending is how the node ends a pod for a reason of its own, and since when.

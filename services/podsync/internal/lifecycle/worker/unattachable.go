@@ -12,17 +12,16 @@ import (
 // attachmentLimit is the reason of pods whose volumes the node has no room for.
 const attachmentLimit = "VolumeAttachmentLimitExceeded"
 
-// unattachable rejects a pod that has not run, and that waits for a volume which the node
-// has no room for: who made it makes another one, elsewhere. One that has run goes on to
-// wait, and says so.
+// unattachable rejects a pod that waits for a volume which the node has no room for. One
+// that goes on to wait says so.
 // Source: KEP-4876
 func (w *worker) unattachable(o outcome) {
 	failed := (podstate.VolumeErrors)(nil)
-	if o.cancelled || !errors.As(o.err, &failed) || w.state.Pod == nil || w.ending() {
+	if o.cancelled || !errors.As(o.err, &failed) || w.state.Unwanted() {
 		return
 	}
 	message, is := failed.Unattachable()
-	if is && len(w.state.Observed.Containers) > 0 {
+	if is && !w.state.MayBeElsewhere() {
 		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, failed.EventReason(), failed.Error())
 		return
 	}
@@ -40,7 +39,7 @@ func (r *Registry) reject(uid types.UID, stop podstate.Stop) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.pods[uid]
-	if h == nil || h.pod == nil || h.leaving || h.stopped {
+	if h == nil || h.pod == nil || h.ending != nil || h.stopped {
 		return false
 	}
 	h.stopLocked(stop, false)

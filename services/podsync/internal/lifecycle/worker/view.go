@@ -25,16 +25,38 @@ func (r *Registry) Explain(uid types.UID) (podcache.Explanation, bool) {
 	}
 	r.mu.Lock()
 	w, left := r.pods[uid], r.ended[uid]
+	var ahead []podstate.Wait
+	if w != nil && w.keptBack {
+		ahead = r.aheadLocked(w)
+	}
 	r.mu.Unlock()
 	switch {
 	case w != nil:
-		out.Waits = w.inbox.shown()
+		out.Waits = append(w.inbox.shown(), ahead...)
 	case left.pod != nil && len(left.pod.Finalizers) > 0:
 		out.Namespace, out.Name, out.Gone = left.pod.Namespace, left.pod.Name, left.since
 		out.Waits = []podstate.Wait{left.wait()}
 		known = true
 	}
 	return out, known
+}
+
+// aheadLocked is what the earlier pods of a static pod's name wait for, which it is kept
+// back for: by its name only it is found itself.
+func (r *Registry) aheadLocked(w *held) (waits []podstate.Wait) {
+	for uid, other := range r.pods {
+		named := other.pod == nil && r.observed[uid].StaticOf == w.pod.Namespace+"/"+w.pod.Name
+		if other == w || !named && !other.goesBefore(w) {
+			continue
+		}
+		for _, wait := range other.inbox.shown() {
+			wait.Reason = fmt.Sprintf("the earlier pod of this name (uid %s): %s", uid, wait.Reason)
+			wait.Action = podstate.Key{}
+			waits = append(waits, wait)
+		}
+	}
+	slices.SortStableFunc(waits, func(a, b podstate.Wait) int { return strings.Compare(a.Reason, b.Reason) })
+	return waits
 }
 
 // Gone returns the newest pod of this name that is gone, as long as it is known, or

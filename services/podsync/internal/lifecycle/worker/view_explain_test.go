@@ -2,6 +2,7 @@ package worker
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,6 +85,32 @@ func TestThePodsStoryIsToldAfterItsEndToo(t *testing.T) {
 		time.Sleep(time.Hour)
 		if _, ok := r.reg.Gone(pod.Namespace, pod.Name); ok {
 			t.Error("it is known for ever")
+		}
+	})
+}
+
+// Of two static pods of one name people can only ask for the one that is to come.
+func TestAStaticPodThatIsKeptBackSaysWhatTheEarlierOneWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}, OnTerm: fakecri.Term{After: 20 * time.Second}}}})
+		r.reg.Ready("api")
+		first, second := newPod("p", v1.Container{Image: "app:1"}), newPod("p", v1.Container{Image: "app:1"})
+		second.UID = "uid-second"
+		r.reg.Set(first, "file")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(first.UID)) })
+		r.reg.Remove(first.UID, "file")
+		r.reg.Set(second, "file")
+		time.Sleep(5 * time.Second)
+		why, _ := r.reg.Explain(second.UID)
+		ends := func(w podstate.Wait) bool {
+			return strings.Contains(w.Reason, "uid uid-p") && strings.Contains(w.Reason, "asked to end")
+		}
+		if !slices.ContainsFunc(why.Waits, ends) {
+			t.Errorf("it waits for %+v", why.Waits)
+		}
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(second.UID)) })
+		if why, _ := r.reg.Explain(second.UID); len(why.Waits) != 0 {
+			t.Errorf("a ready pod waits for %+v", why.Waits)
 		}
 	})
 }

@@ -27,11 +27,9 @@ type worker struct {
 	inbox  *inbox
 	source string // of its pod; empty for an orphan
 
-	life    context.Context
-	state   plan.State
-	started bool // planned at least once
-	// begun: the pod was admitted in a previous run.
-	begun     bool
+	life      context.Context
+	state     plan.State
+	started   bool    // planned at least once
 	published *v1.Pod // what the newest status was published for
 	shown     *v1.Pod // what the newest view shows
 	ended     bool    // what was last noted as stopped
@@ -186,7 +184,7 @@ func (w *worker) setPod(pod *v1.Pod) {
 			w.state.Reported.Conditions = append(w.state.Reported.Conditions, w.reg.deps.Conditions.Of(w.uid)...)
 		}
 		_, w.state.Resize.Stored = w.reg.deps.Allocations.Get(w.uid)
-		w.begun = w.state.Resize.Stored || pod.Status.StartTime != nil
+		w.state.Begun = w.state.Resize.Stored || pod.Status.StartTime != nil
 		w.state.LogCounts = w.reg.deps.Executor.LogCounts(pod)
 		for key, result := range w.reg.deps.Probes.Results(w.uid) {
 			if _, newer := w.state.Probes[key]; !newer {

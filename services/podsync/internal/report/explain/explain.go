@@ -212,10 +212,11 @@ func Verdict(st *v1.PodStatus) (reason, message string) {
 	if st.Phase != v1.PodFailed || st.Reason != "" || st.Message != "" {
 		return st.Reason, st.Message
 	}
-	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+	for n, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
 		for i := range list {
 			t := list[i].State.Terminated
-			if t == nil || t.ExitCode == 0 {
+			// An init container that ran out of memory has failed whatever its exit code.
+			if t == nil || t.ExitCode == 0 && (n > 0 || t.Reason != "OOMKilled") {
 				continue
 			}
 			message = fmt.Sprintf("container %s ended with exit code %d", list[i].Name, t.ExitCode)

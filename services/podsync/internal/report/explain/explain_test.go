@@ -131,6 +131,13 @@ func TestAFailedPodNamesWhatFailed(t *testing.T) {
 			Phase: v1.PodFailed, InitContainerStatuses: []v1.ContainerStatus{{Name: "i", State: ended(3, "Error")}},
 			ContainerStatuses: []v1.ContainerStatus{{Name: "c"}},
 		}, "Error", "container i ended with exit code 3: why"},
+		"init ran out of memory": {v1.PodStatus{
+			Phase: v1.PodFailed, InitContainerStatuses: []v1.ContainerStatus{{Name: "i", State: ended(0, "OOMKilled")}},
+			ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: ended(0, "OOMKilled")}},
+		}, "OOMKilled", "container i ended with exit code 0: why"},
+		"a child ran out of memory": {v1.PodStatus{
+			Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: ended(0, "OOMKilled")}, {Name: "d", State: ended(1, "Error")}},
+		}, "Error", "container d ended with exit code 1: why"},
 	} {
 		if reason, message := Verdict(&c.st); reason != c.reason || message != c.about {
 			t.Errorf("%s: %q %q", name, reason, message)

@@ -121,7 +121,7 @@ func (p *Pods) Get(uid types.UID) (Pod, bool) {
 }
 
 // ByName returns the pod of this name. When an old one of the name still ends,
-// the one that is not terminating is meant.
+// the one that is not terminating is meant, and of static pods that which came last.
 func (p *Pods) ByName(namespace, name string) (Pod, bool) {
 	p.mu.RLock()
 	var keys []Key
@@ -146,6 +146,9 @@ func (p *Pods) ByName(namespace, name string) (Pod, bool) {
 func newer(a, b Pod) bool {
 	if ending := a.Pod.DeletionTimestamp != nil; ending != (b.Pod.DeletionTimestamp != nil) {
 		return !ending
+	}
+	if a.Static && b.Static && !a.Seen.Equal(b.Seen) {
+		return a.Seen.After(b.Seen) // a manifest says nothing of when, and they run one after the other
 	}
 	if a.Pod.CreationTimestamp.Equal(&b.Pod.CreationTimestamp) {
 		return a.Pod.UID > b.Pod.UID

@@ -22,6 +22,11 @@ func pod(uid types.UID, name string, created time.Time, ending bool) Pod {
 	return Pod{Pod: p, Status: v1.PodStatus{Phase: v1.PodRunning}}
 }
 
+func static(p Pod) Pod {
+	p.Static = true
+	return p
+}
+
 func TestOfTwoPodsOfANameTheOneThatStaysIsMeant(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
@@ -31,15 +36,19 @@ func TestOfTwoPodsOfANameTheOneThatStaysIsMeant(t *testing.T) {
 		"ending and new":      {[]Pod{pod("a", "p", now.Add(time.Hour), true), pod("b", "p", now, false)}, "b"},
 		"older and newer":     {[]Pod{pod("a", "p", now, false), pod("b", "p", now.Add(time.Hour), false)}, "b"},
 		"another name":        {[]Pod{pod("a", "q", now, false), pod("b", "p", now, true)}, "b"},
+		"static ones":         {[]Pod{static(pod("b", "p", now.Add(time.Hour), false)), static(pod("a", "p", now, false))}, "a"},
 		"of the same instant": {[]Pod{pod("b", "p", now, false), pod("a", "p", now, false)}, "b"},
 	} {
-		pods := NewPods(1)
-		for _, p := range c.pods {
-			pods.Set(p)
-		}
-		if got, ok := pods.ByName("default", "p"); !ok || got.Pod.UID != c.want {
-			t.Errorf("%s: %v %v, want %s", name, got.Pod, ok, c.want)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			pods := NewPods(1)
+			for _, p := range c.pods {
+				pods.Set(p)
+				time.Sleep(time.Millisecond) // no two are seen at the same time
+			}
+			if got, ok := pods.ByName("default", "p"); !ok || got.Pod.UID != c.want {
+				t.Errorf("%s: %v %v, want %s", name, got.Pod, ok, c.want)
+			}
+		})
 	}
 }
 

@@ -19,9 +19,9 @@ func probedPod() *v1.Pod {
 		Spec: v1.PodSpec{Containers: []v1.Container{{
 			Name:  "c",
 			Ports: []v1.ContainerPort{{Name: "web", ContainerPort: 8080}},
-			Env:   []v1.EnvVar{{Name: "FILE", Value: "/ok"}},
+			Env:   []v1.EnvVar{{Name: "FILE", Value: "/ok"}, {Name: "FROM", ValueFrom: &v1.EnvVarSource{}}},
 			LivenessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{
-				Command: []string{"cat", "$(FILE)", "$(OTHER)"},
+				Command: []string{"cat", "$(FILE)", "$(OTHER)", "-$(FROM)"},
 			}}},
 			ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("web")}}},
 		}}},
@@ -63,7 +63,7 @@ func TestTargetsAreResolvedFromTheSpec(t *testing.T) {
 		t.Fatalf("frame %+v, error %v; a probe that the spec does not have is no target", frame, err)
 	}
 	exec := frame.Changed[Key{"u", live}].Probe.Exec.Command
-	if exec[1] != "/ok" || exec[2] != "$(OTHER)" {
+	if exec[1] != "/ok" || exec[2] != "$(OTHER)" || exec[3] != "-" {
 		t.Errorf("command %v", exec)
 	}
 	web := frame.Changed[Key{"u", ready}]

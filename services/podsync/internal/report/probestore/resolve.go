@@ -52,13 +52,12 @@ func number(port *intstr.IntOrString, c *v1.Container) string {
 	return name
 }
 
-// literals are the environment variables whose value stands in the spec.
+// literals are the environment variables as the spec has them: one whose value comes from
+// elsewhere is empty, as it is for a kubelet's probes.
 func literals(c *v1.Container) map[string]string {
 	vars := map[string]string{}
 	for _, e := range c.Env {
-		if e.ValueFrom == nil {
-			vars[e.Name] = e.Value
-		}
+		vars[e.Name] = e.Value
 	}
 	return vars
 }

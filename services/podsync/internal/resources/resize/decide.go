@@ -5,6 +5,7 @@ import (
 	podresource "k8s.io/component-helpers/resource"
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
 // Policies are the parts of the node's configuration that rule out some resizes.
@@ -37,7 +38,7 @@ const (
 // Source: KEP-1287 and KEP-5419.
 func Infeasible(desired, allocated *v1.Pod, static bool, p Policies) string {
 	next, now := Of(desired), Of(allocated)
-	guaranteed := allocated.Status.QOSClass == v1.PodQOSGuaranteed
+	guaranteed := podutil.QOS(allocated) == v1.PodQOSGuaranteed
 	switch {
 	case static:
 		return messageStatic
@@ -95,18 +96,14 @@ func (m Amounts) equalIn(o Amounts, name v1.ResourceName) bool {
 }
 
 // swaps says whether a container that may swap, or then may, is to change what it may
-// swap while it runs, which follows from its request of memory: only burstable ones with
-// a request below their limit swap, and not those of critical pods.
+// swap while it runs, which follows from its request of memory.
 func swaps(pod *v1.Pod, next, now Allocation) bool {
-	if pod.Status.QOSClass != v1.PodQOSBurstable || podutil.Critical(pod) {
-		return false
-	}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			c := &list[i]
 			wanted, had := next.Containers[c.Name], now.Containers[c.Name]
 			p, q := wanted.Requests[v1.ResourceMemory], had.Requests[v1.ResourceMemory]
-			if p.Cmp(q) != 0 && !Restarts(c, v1.ResourceMemory) && (wanted.maySwap() || had.maySwap()) {
+			if p.Cmp(q) != 0 && !Restarts(c, v1.ResourceMemory) && (wanted.maySwap(pod) || had.maySwap(pod)) {
 				return true
 			}
 		}
@@ -114,10 +111,9 @@ func swaps(pod *v1.Pod, next, now Allocation) bool {
 	return false
 }
 
-// maySwap says whether a container of a burstable pod that has this may swap.
-func (m Amounts) maySwap() bool {
-	request, limit := m.Requests[v1.ResourceMemory], m.Limits[v1.ResourceMemory]
-	return !request.IsZero() && request.Cmp(limit) != 0
+// maySwap says whether a container of the pod that has this may swap.
+func (m Amounts) maySwap(pod *v1.Pod) bool {
+	return resources.MaySwap(pod, m.Requests[v1.ResourceMemory], m.Limits[v1.ResourceMemory])
 }
 
 // Restarts says whether a container asks to be restarted for a change of a resource.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 func TestWhatANodeCanNeverDoIsInfeasible(t *testing.T) {
@@ -40,6 +42,25 @@ func TestWhatANodeCanNeverDoIsInfeasible(t *testing.T) {
 		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 			t.Errorf("%s: %q, want …%q…", tc.name, got, tc.want)
 		}
+	}
+}
+
+// As everywhere else: who has written the pod may have left it to be computed.
+func TestThePodsClassCountsThoughItsStatusDoesNotSayIt(t *testing.T) {
+	limited := func(cpu, memory string) *v1.Pod {
+		return pod("p", "", list("cpu", cpu, "memory", memory), func(p *v1.Pod) { p.Spec.Containers[0].Resources.Limits = list("cpu", cpu, "memory", memory) })
+	}
+	if got := Infeasible(limited("2", "1Gi"), limited("1", "1Gi"), false, Policies{StaticCPU: true}); got != messageCPU {
+		t.Errorf("exclusive cpus: %q", got)
+	}
+	old, now := pod("p", "", list("memory", "1Gi")), pod("p", "", list("memory", "2Gi"))
+	if got := Infeasible(now, old, false, Policies{Swap: true}); got != messageSwap {
+		t.Errorf("memory that may be swapped: %q", got)
+	}
+	waiting := []*v1.Pod{pod("a", "", list("cpu", "1")), limited("1", "1Gi")}
+	Sort(waiting, func(p *v1.Pod) Waiting { return Waiting{Desired: p, Allocated: p} })
+	if podutil.QOS(waiting[0]) != v1.PodQOSGuaranteed {
+		t.Error("a guaranteed pod comes behind another")
 	}
 }
 

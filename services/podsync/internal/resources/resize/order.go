@@ -6,6 +6,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Waiting is a pod whose resize has not been allocated.
@@ -23,18 +25,18 @@ func Sort[T any](list []T, waiting func(T) Waiting) {
 	type turn struct {
 		what T
 		Waiting
-		increases bool // looked up once: it is the sum over all containers
+		increases, guaranteed bool // looked up once: they are sums over all containers
 	}
 	turns := make([]turn, len(list))
 	for i, what := range list {
 		w := waiting(what)
-		turns[i] = turn{what, w, Increases(w.Desired, w.Allocated)}
+		turns[i] = turn{what, w, Increases(w.Desired, w.Allocated), podutil.QOS(w.Desired) == v1.PodQOSGuaranteed}
 	}
 	slices.SortFunc(turns, func(a, b turn) int {
 		return cmp.Or(
 			first(!a.increases, !b.increases),
 			cmp.Compare(priority(b.Desired), priority(a.Desired)),
-			first(a.Desired.Status.QOSClass == v1.PodQOSGuaranteed, b.Desired.Status.QOSClass == v1.PodQOSGuaranteed),
+			first(a.guaranteed, b.guaranteed),
 			first(!a.Since.IsZero(), !b.Since.IsZero()),
 			a.Since.Compare(b.Since),
 			cmp.Compare(a.Desired.UID, b.Desired.UID),

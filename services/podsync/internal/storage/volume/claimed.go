@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // Claims reads claims and what they are bound to; *objects.Store has it.
@@ -184,48 +185,75 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	b := s.boundAs(pod, ref, pv)
 	before, kept := s.keptBound(pod.UID, v.Name)
 	b.Begun, b.Labelled = before.Begun || !s.lies(b), before.Labelled
+	if b.Served, err = s.isServedLocal(pv); err != nil {
+		return err
+	}
 	if err := s.keepBound(pod.UID, v.Name, b); err != nil {
 		return err
 	}
-	switch {
-	case b.Kind == claims.Local && b.Device:
-		err = s.localBlock(ctx, pod, pv, b.Path)
-	case b.Kind == claims.Local:
-		err = s.local(ctx, pod, ref, pv, b.Path, c)
-	case b.Kind == claims.CSI:
-		end()
-		var made Made
-		if made, err = s.deps.CSI.Setup(ctx, r); err == nil {
-			b.Begun, b.Labelled = b.Begun || b.Labelled != made.Labelled, made.Labelled
-		}
-	case claims.IsDisk(pv):
-		end()
-		b.global = s.globalOf(r)
-		_, err = s.makeDisk(ctx, r)
-	case b.Kind == claims.NFS:
-		end()
-		err = s.claimedNFS(ctx, pod.UID, ref, pv, b.Path)
-	default:
-		if err = claims.CheckNoOptions(pv); err == nil {
-			end()
-			err = s.hostPath(ctx, pod.UID, v.Name, pv.Spec.HostPath)
-		}
-	}
+	err = s.mountAs(ctx, r, ref, &b, end, c)
+	s.tellOfFilesystem(pv, err)
 	if err == nil && claim != nil {
 		end()
 		err = s.grown(ctx, r, claim, b)
 	}
-	if err == nil {
-		return s.madeBound(pod, v.Name, b, kept)
+	if err != nil {
+		s.notBound(pod.UID, v.Name, b, kept)
+		return err
 	}
+	return s.madeBound(pod, v.Name, b, kept)
+}
+
+// mountAs sets a volume up by what it is, and notes in b what that says of it; end ends
+// the turn of the only one who works on it.
+func (s *Set) mountAs(ctx context.Context, r Request, ref claims.Reference, b *bound, end func(), c *chown) error {
+	pod, pv := r.Pod, r.PV
 	switch {
-	case kept:
-	case b.Kind == claims.HostPath || !s.lies(b):
-		_ = os.Remove(s.boundFile(pod.UID, v.Name)) // others may have it
-	default:
-		s.standing(pod.UID, v.Name, b, true) // if another agent has set it up
+	case b.Kind == claims.Local && b.Device:
+		return s.localBlock(pod, pv, *b)
+	case b.Kind == claims.Local:
+		return s.local(ctx, pod, ref, pv, *b, c)
+	case b.Kind == claims.CSI:
+		end()
+		made, err := s.deps.CSI.Setup(ctx, r)
+		if err == nil {
+			b.Begun, b.Labelled = b.Begun || b.Labelled != made.Labelled, made.Labelled
+		}
+		return err
+	case claims.IsDisk(pv):
+		end()
+		b.global = s.globalOf(r)
+		_, err := s.makeDisk(ctx, r)
+		return err
+	case b.Kind == claims.NFS:
+		end()
+		return s.claimedNFS(ctx, pod.UID, ref, pv, b.Path)
 	}
-	return err
+	if err := claims.CheckNoOptions(pv); err != nil {
+		return err
+	}
+	end()
+	return s.hostPath(ctx, pod.UID, r.Volume.Name, pv.Spec.HostPath)
+}
+
+// notBound lets others have a volume that could not be set up, unless something of it is
+// there; known: it was known before that the pod has it.
+func (s *Set) notBound(pod types.UID, volume string, b bound, known bool) {
+	switch {
+	case known:
+	case b.Kind == claims.HostPath || !s.lies(b):
+		_ = os.Remove(s.boundFile(pod, volume))
+	default:
+		s.standing(pod, volume, b, true) // if another agent has set it up
+	}
+}
+
+// tellOfFilesystem tells that a volume's device could not be mounted, and has another
+// filesystem than its PersistentVolume says.
+func (s *Set) tellOfFilesystem(pv *v1.PersistentVolume, err error) {
+	if other := (*mount.OtherFilesystem)(nil); errors.As(err, &other) && s.deps.Events != nil {
+		s.deps.Events.Volume(pv, v1.EventTypeWarning, "FailedMountOnFilesystemMismatch", fmt.Sprintf("MountVolume failed for volume %q %v", pv.Name, other))
+	}
 }
 
 // madeBound keeps that a volume is set up; known: it was known before that the pod has it.

@@ -97,20 +97,16 @@ func (s *Set) refreshAt(uid types.UID, at time.Time) {
 }
 
 // ObjectChanged tells that an API object changed that these pods hold; their
-// files follow at once. Give it to objects.Store.Subscribe.
+// files follow at once. What could not be set up without it their workers try again, who
+// are told beside. Give it to objects.Store.Subscribe.
 func (s *Set) ObjectChanged(holders []types.UID) {
 	now := time.Now()
 	for _, uid := range holders {
 		s.mu.Lock()
-		st := s.pods[uid]
-		waits := st != nil && len(st.failed) > 0
+		known := s.pods[uid] != nil
 		s.mu.Unlock()
-		if st == nil {
-			continue
-		}
-		s.refreshAt(uid, now)
-		if waits && s.deps.Pods != nil {
-			s.deps.Pods.ObjectsChanged([]types.UID{uid})
+		if known {
+			s.refreshAt(uid, now)
 		}
 	}
 }
@@ -198,5 +194,5 @@ func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 	results := s.each(ctx, pod, func(v *v1.Volume) bool { return up[v.Name] && s.refreshes(v) }, func(ctx context.Context, r Request) (Made, error) {
 		return s.drivers[plugin(r.Volume)].(Refresher).Refresh(ctx, r)
 	})
-	return pod, s.record(st, pod, results, false)
+	return pod, s.record(st, pod, results)
 }

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
@@ -28,6 +29,7 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 		return err
 	}
 	s.deps.Objects.Hold(pod)
+	ctx = apart.For(ctx, pod.Namespace)
 	st, leave, err := s.enter(ctx, pod.UID)
 	if err != nil {
 		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -44,7 +46,7 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 		chosen[name] = true
 	}
 	results := s.each(ctx, pod, func(v *v1.Volume) bool { return len(volumes) == 0 || chosen[v.Name] }, s.setup)
-	return s.record(st, pod, results, true)
+	return s.record(st, pod, results)
 }
 
 // atOnce is how many volumes of a pod are set up at once: the files of each are held
@@ -80,9 +82,9 @@ func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) boo
 	return results
 }
 
-// record keeps what was set up and plans the next refresh. That of a volume which
-// stands, and could not be made anew, stays failed or not as Setup has left it.
-func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result, setup bool) error {
+// record keeps what was set up and plans the next refresh. What failed it returns, and
+// keeps no record of: that is the planner's.
+func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result) error {
 	var failed podstate.VolumeErrors
 	var next time.Time
 	s.mu.Lock()
@@ -90,7 +92,7 @@ func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result, setup
 	for i := range pod.Spec.Volumes {
 		name := pod.Spec.Volumes[i].Name
 		if r, done := results[name]; done {
-			if err := st.recorded(name, r, setup); err != nil {
+			if err := st.recorded(name, r); err != nil {
 				failed = append(failed, err)
 			}
 		}
@@ -108,15 +110,9 @@ func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result, setup
 
 // recorded keeps how one volume was made. One that could not be is renewed by whoever
 // tries again, not by the clock.
-func (st *podState) recorded(name string, r result, setup bool) *podstate.VolumeError {
+func (st *podState) recorded(name string, r result) *podstate.VolumeError {
 	delete(st.renewal, name)
-	if setup {
-		delete(st.failed, name)
-	}
 	if r.err != nil {
-		if setup {
-			st.failed[name] = true
-		}
 		if _, known := st.paths[name]; !known && r.Path != "" {
 			st.paths[name] = r.Path
 		}

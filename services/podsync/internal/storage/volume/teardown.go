@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -31,26 +32,32 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
 	}
 	defer leave()
+	hadClaims, err := s.takeDown(ctx, uid, st)
+	if err != nil {
+		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
+	}
+	if hadClaims {
+		s.claimsFreed()
+	}
+	return nil
+}
+
+// takeDown does the work of Teardown, and says whether the pod had volumes of claims.
+func (s *Set) takeDown(ctx context.Context, uid types.UID, st *podState) (hadClaims bool, err error) {
 	s.mu.Lock()
 	st.clear()
 	st.ending = true
 	delete(s.early, uid)
+	ctx = apart.For(ctx, st.namespace) // nobody's, if a previous run has set them up
 	s.mu.Unlock()
 	if err := s.endWorks(ctx, st); err != nil {
-		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
-	}
-	if s.deps.Growth != nil {
-		s.deps.Growth.Leave(uid)
+		return false, err
 	}
 	_, err = os.Lstat(s.claimsDir(uid))
-	hadClaims := err == nil
-	s.deps.Objects.Release(uid)
-	s.deps.Tokens.Forget(uid)
-	if s.deps.Certificates != nil {
-		s.deps.Certificates.Forget(uid)
-	}
+	hadClaims = err == nil
+	s.letGo(uid)
 	if err := s.removeAll(ctx, uid); err != nil {
-		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
+		return false, err
 	}
 	for _, d := range s.drivers {
 		if f, knows := d.(Forgetter); knows {
@@ -58,21 +65,30 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 		}
 	}
 	s.mu.Lock()
-	st.gone = true
-	delete(s.pods, uid)
+	s.dropLocked(uid, st)
 	s.mu.Unlock()
-	if hadClaims {
-		s.claimsFreed()
-	}
-	return nil
+	return hadClaims, nil
 }
 
-// claimsFreed lets pods try again whose claims others may have had until now.
+// letGo tells those of whom the pod's volumes are made that it needs nothing more.
+func (s *Set) letGo(uid types.UID) {
+	if s.deps.Growth != nil {
+		s.deps.Growth.Leave(uid)
+	}
+	s.deps.Objects.Release(uid)
+	s.deps.Tokens.Forget(uid)
+	if s.deps.Certificates != nil {
+		s.deps.Certificates.Forget(uid)
+	}
+}
+
+// claimsFreed lets pods try again that lack a claim's volume, which others may have had
+// until now.
 func (s *Set) claimsFreed() {
 	var wait []types.UID
 	s.mu.Lock()
 	for uid, st := range s.pods {
-		if st.pod != nil && len(st.failed) > 0 && slices.ContainsFunc(st.pod.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil }) {
+		if st.lacksClaimed() {
 			wait = append(wait, uid)
 		}
 	}
@@ -80,6 +96,14 @@ func (s *Set) claimsFreed() {
 	if s.deps.Pods != nil && len(wait) > 0 {
 		s.deps.Pods.ObjectsChanged(wait)
 	}
+}
+
+// lacksClaimed says whether a volume of a claim was to be set up and is not.
+func (st *podState) lacksClaimed() bool {
+	return st.pod != nil && slices.ContainsFunc(st.pod.Spec.Volumes, func(v v1.Volume) bool {
+		_, up := st.paths[v.Name]
+		return v.PersistentVolumeClaim != nil && !up
+	})
 }
 
 func (s *Set) removeAll(ctx context.Context, uid types.UID) error {

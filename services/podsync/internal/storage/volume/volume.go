@@ -61,15 +61,15 @@ type Config struct {
 
 // Pods are worked on anew; *worker.Registry has it.
 type Pods interface {
-	// ObjectsChanged tells that an object appeared or changed which these pods wait
-	// for, whose last Setup failed: setting up again may work now. It must return at
-	// once.
+	// ObjectsChanged tells that something may be there now which these pods wait for:
+	// setting up again may work. It must return at once.
 	ObjectsChanged(uids []types.UID)
 }
 
-// Events records events on pods; *event.Recorder has it.
+// Events records events on pods and on volumes; *event.Recorder has it.
 type Events interface {
 	Pod(pod *v1.Pod, eventType, reason, message string)
+	Volume(pv *v1.PersistentVolume, eventType, reason, message string)
 }
 
 // Deps are what a Set needs.
@@ -136,7 +136,6 @@ type podState struct {
 	pod     *v1.Pod              // as last set up; nil before
 	paths   map[string]string    // volume name -> host path
 	shares  shares               // of the files that podsync writes
-	failed  map[string]bool      // volumes whose last Setup failed
 	renewal map[string]time.Time // volume name -> when to refresh it because of a token's age
 	next    time.Time            // the earliest of renewal; zero for never
 	gone    bool                 // torn down; take a new state
@@ -234,7 +233,7 @@ func (s *Set) state(uid types.UID) *podState {
 // clear forgets all volumes.
 func (st *podState) clear() {
 	st.pod, st.paths, st.shares = nil, map[string]string{}, newShares()
-	st.failed, st.renewal, st.next = map[string]bool{}, map[string]time.Time{}, time.Time{}
+	st.renewal, st.next = map[string]time.Time{}, time.Time{}
 	st.bound = map[string]bound{}
 }
 
@@ -282,7 +281,7 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
 		path, ok := st.paths[v.Name]
-		if b := st.bound[v.Name]; ok && !b.Device && (b.Kind == claims.Local || b.Kind == claims.ISCSI || v.ISCSI != nil) {
+		if b := st.bound[v.Name]; ok && !b.Device && (b.Kind == claims.Local && !b.Served || b.Kind == claims.ISCSI || v.ISCSI != nil) {
 			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: b.Claim})
 		}
 		if ok && st.driven(v) {

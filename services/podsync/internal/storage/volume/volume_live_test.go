@@ -27,12 +27,15 @@ func TestAChangeInTheApiserverIsInTheFileWithinMilliseconds(t *testing.T) {
 		defer server.Close()
 		admin := server.Admin()
 		store := objects.New(objects.Config{}, objects.Deps{Client: server.Client()})
-		again := make(chan types.UID, 1)
+		again := make(chan types.UID, 10)
 		set := New(Config{RootDir: t.TempDir()}, Deps{
-			Objects: store, Mounter: mount.NewFake(), Pods: waiting(again),
+			Objects: store, Mounter: mount.NewFake(),
 			Tokens: serviceaccount.New(serviceaccount.Config{}, serviceaccount.Deps{Requester: serviceaccount.FromClient(server.Client())}),
 		})
-		store.Subscribe(func(_ objects.Key, holders []types.UID) { set.ObjectChanged(holders) })
+		store.Subscribe(func(_ objects.Key, holders []types.UID) {
+			set.ObjectChanged(holders)
+			waiting(again).ObjectsChanged(holders) // as the workers are
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 2)
 		go func() { done <- store.Run(ctx) }()

@@ -81,14 +81,32 @@ func runtimeAdvice(f Failure) string {
 		return "the runtime has lost a part of this image on the node's disk, no registry was asked for it: remove the image there (crictl rmi, or ctr -n k8s.io images rm of every name it has), then it is pulled anew"
 	case names(f.Message, "unable to retrieve oci runtime error", "failed to start shim", "binary not installed"):
 		return "mend the OCI runtime on the node: the program that the error or the runtime's configuration names (runc, its shim) is not there or does not run"
+	case names(f.Message, "is reserved for", "is still making this"):
+		return "wait: the runtime is still at an earlier try of the same; if it does not end, look at the runtime's log, and restart the runtime: containers go on"
 	}
 	return ""
 }
 
 func sandboxAdvice(f Failure) string {
 	switch {
+	case names(f.Message, "runtime handler of runtimeclass"):
+		return "create the RuntimeClass that the error names, or mend the pod's runtimeClassName; it is tried again as soon as it is there"
+	case names(f.Message, "no runtime for", "failed to find runtime handler"):
+		return "give the container runtime a handler of that name on this node, mend the RuntimeClass, or keep its pods away from this node with the RuntimeClass's scheduling"
+	case names(f.Message, "user namespaces", "hostusers"):
+		return "mend what the error names: the pod's hostUsers or RuntimeClass, or the container runtime of the node"
+	case names(f.Message, "fqdn"):
+		return "give the pod a shorter hostname or subdomain, or set setHostnameAsFQDN to false"
+	case names(f.Message, "no ip addresses available", "no available ip", "ipam: no free"):
+		return "the node's range of pod addresses is used up: look for addresses that nobody has any more in the CNI plugin's store (/var/lib/cni/networks), or give the node a larger range"
 	case names(f.Message, "cni", "network plugin", "plugin type", "setup network"):
 		return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log"
+	case names(f.Message, "get sandbox image"):
+		return "let the runtime have its sandbox (pause) image: load it on the node, or name one in the runtime's configuration that can be pulled"
+	case names(f.Message, "sysctl", "/proc/sys/"):
+		return "mend securityContext.sysctls: the node's kernel has none of that name for pods, or does not take the value"
+	case names(f.Message, "deadline exceeded"):
+		return slowRuntime
 	case tooSmall(f.Message):
 		return smallAdvice
 	case f.Reason == "ConfigPodSandboxError":
@@ -102,6 +120,8 @@ func tooSmall(message string) bool {
 	return names(message, "init was oom-killed", "memory limit too low")
 }
 
+const slowRuntime = "the container runtime did not do it in time: look at its log, and whether the node's disk, memory or processors are overloaded (dmesg, /proc/pressure)"
+
 const smallAdvice = "raise resources.limits.memory: with so little no container can even be started"
 
 func imageAdvice(f Failure) string {
@@ -114,12 +134,20 @@ func imageAdvice(f Failure) string {
 		return "the container runtime does not say which images it has, and no registry was asked: look at its log; polylet status shows whether it answers"
 	}
 	switch {
+	case names(f.Message, "no match for platform", "no image found in image index for architecture", "no matching manifest for"):
+		return "use an image that was built for this node's processor: the registry has this one for others only; or keep the pod away from this node with a node selector (kubernetes.io/arch)"
+	case names(f.Message, "toomanyrequests", "too many requests", "rate limit"):
+		return "wait, it is tried again: the registry lets this node pull no more for now; pull secrets or a mirror may have a higher limit"
+	case names(f.Message, "may require authorization", "repository does not exist"):
+		return "check the image's name and the pull secrets: the registry tells nobody without credentials whether it has it"
 	case names(f.Message, "unauthorized", "authorization failed", "forbidden", "denied", "no basic auth"):
 		return "check the pull secrets: the registry wants credentials for this image"
 	case names(f.Message, "not found", "manifest unknown", "name unknown"):
 		return "mend the image's name or tag, or push the image: the registry does not have it"
 	case names(f.Message, "connection refused", "no such host", "i/o timeout", "no route", "dial tcp", "deadline exceeded", "server misbehaving", "eof"):
 		return "check that the registry runs and can be reached from this node (address, DNS, proxy, firewall)"
+	case names(f.Message, "500 internal", "502 bad gateway", "503 service", "504 gateway"):
+		return "wait, it is tried again: the registry, or a proxy in front of it, is in trouble itself"
 	case names(f.Message, "certificate", "x509", "http response to https"):
 		return "check the registry's certificate and the runtime's configuration for this registry"
 	}
@@ -151,6 +179,18 @@ func startAdvice(f Failure) string {
 		return "check the container's postStart hook"
 	case tooSmall(f.Message):
 		return smallAdvice
+	case names(f.Message, "subpath"):
+		return "check the volume mount that the error names: its subPath in the volume, and what lies there"
+	case names(f.Message, "environment file", "environment of envfrom"):
+		return "check the file or object that the container's environment is read from"
+	case names(f.Message, "unable to find target container"):
+		return "name a container that runs as the target of the debug container (kubectl debug --target)"
+	case names(f.Message, "device information", "custom device"):
+		return "look whether the node has the device that the error names"
+	case names(f.Message, "not a shared mount", "not a shared or slave mount"):
+		return "make that mount of the node a shared one (mount --make-rshared), or leave mountPropagation out"
+	case names(f.Message, "apparmor"):
+		return "load the AppArmor profile that the error names on the node, or mend securityContext.appArmorProfile"
 	case names(f.Message, "seccomp"):
 		return "put the seccomp profile on the node, where the error names it, or mend securityContext.seccompProfile"
 	case names(f.Message, "runasnonroot", "non-root"):
@@ -163,10 +203,33 @@ func startAdvice(f Failure) string {
 		return "use an image that was built for this node's processor, or mend the program: it is none that the node can run"
 	case names(f.Message, "chdir to cwd"):
 		return "check workingDir: the image has no such directory, or its user may not enter it"
+	case names(f.Message, "cgroup"):
+		return "look at the node's cgroups: somebody else may have removed the pod's, or the runtime has another cgroup driver than this node"
+	case names(f.Message, "/proc/self/attr"):
+		return "check securityContext (seLinuxOptions, appArmorProfile): the node's kernel does not take its label or profile"
+	case names(f.Message, "deadline exceeded"):
+		return slowRuntime
 	case names(f.Message, "executable file not found", "no such file or directory", "permission denied"):
 		return "check command and args: the image has no such program, or it may not be run"
 	case names(f.Message, "secret", "configmap", "config map"):
-		return "create the Secret or ConfigMap that the error names, or mend the reference in env"
+		return "create the Secret or ConfigMap, or the key in it, that the error names, or mend the reference in env"
 	}
 	return "check the container's command, environment and references"
+}
+
+// admissionAdvice says what a person can do about a pod that waits for admission.
+func admissionAdvice(reason string) string {
+	switch reason {
+	case "InvalidNodeInfo":
+		return "polylet status says whether the apiserver answers this node, and lets it read its Node"
+	case "Preempting":
+		return "polylet explain of those pods says what holds up their end"
+	case "SameName":
+		return "what holds up the end of the earlier one stands beside this"
+	case "UnexpectedAdmissionError":
+		return "look whether the plugin of these devices runs on this node, and what it says"
+	case "Evicted":
+		return "polylet status says whether nodestatus runs, and polylet explain node what the node is short of"
+	}
+	return "it is asked again at each change"
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
@@ -45,6 +47,31 @@ func TestAdviceIsAboutWhatIsTheMatter(t *testing.T) {
 		{podstate.StartContainer, `error mounting "/tmp/x" to rootfs at "/etc/passwd/x": not a directory`, "volume mount"},
 		{podstate.StartContainer, `exec /app: exec format error`, "processor"},
 		{podstate.StartContainer, `chdir to cwd ("/nope") set in config.json failed: no such file or directory`, "workingDir"},
+		{podstate.MakeSandbox, `failed to get runtime handler of RuntimeClass "kata": runtimeclasses.node.k8s.io "kata" not found`, "create the RuntimeClass"},
+		{podstate.MakeSandbox, `failed to get sandbox runtime: no runtime for "kata" is configured`, "handler of that name"},
+		{podstate.MakeSandbox, "failed to find runtime handler kata from runtime list map[runc:0x1]", "handler of that name"},
+		{podstate.MakeSandbox, "the container runtime does not support user namespaces (containerd does from 2.0 on, with runc 1.2); remove hostUsers: false", "hostUsers"},
+		{podstate.MakeSandbox, "failed to construct FQDN from pod hostname and cluster domain, FQDN a.b is too long (64 characters is the max, 70 characters requested)", "shorter hostname"},
+		{podstate.PullImage, "failed to unpack image: no match for platform in manifest: not found", "processor"},
+		{podstate.PullImage, `choosing image instance: no image found in image index for architecture "arm64", variant "v8", OS "linux"`, "processor"},
+		{podstate.PullImage, "unexpected status from GET request: 429 Too Many Requests: toomanyrequests: You have reached your unauthenticated pull rate limit", "wait"},
+		{podstate.PullImage, "pull access denied, repository does not exist or may require authorization: insufficient_scope: authorization failed", "image's name and the pull secrets"},
+		{podstate.StartContainer, `failed to prepare subPath for volumeMount "data" of container "c": mkdir x: permission denied`, "subPath"},
+		{podstate.StartContainer, `couldn't read environment file "a" of volume "v": permission denied`, "environment is read from"},
+		{podstate.StartContainer, "failed to apply apparmor profile: write /proc/self/attr/exec: no such file or directory", "AppArmor"},
+		{podstate.MakeSandbox, `failed to reserve sandbox name "p_default_u1_0": name is reserved for "abc"`, "earlier try"},
+		{podstate.StartContainer, `failed to reserve container name "a_p_default_u1_0": name "a_p_default_u1_0" is reserved for "1234"`, "earlier try"},
+		{podstate.MakeSandbox, `failed to setup network for sandbox: plugin type="bridge" failed (add): no IP addresses available in range set: 10.244.1.1-10.244.1.254`, "used up"},
+		{podstate.MakeSandbox, `failed to get sandbox image "registry.k8s.io/pause:3.10": failed to pull image: dial tcp: i/o timeout`, "pause"},
+		{podstate.MakeSandbox, "open /proc/sys/net/core/somaxconn: no such file or directory", "sysctls"},
+		{podstate.MakeSandbox, "context deadline exceeded", "overloaded"},
+		{podstate.StartContainer, "context deadline exceeded", "overloaded"},
+		{podstate.StartContainer, "unable to find target container x: it does not run", "--target"},
+		{podstate.StartContainer, `error gathering device information while adding custom device "/dev/foo": no such file or directory`, "device"},
+		{podstate.StartContainer, `path "/mnt/x" is mounted on "/" but it is not a shared mount`, "rshared"},
+		{podstate.StartContainer, "error adding pid to cgroups: write /sys/fs/cgroup/x/cgroup.procs: no such file or directory", "cgroup driver"},
+		{podstate.StartContainer, "write /proc/self/attr/keycreate: permission denied", "seLinuxOptions"},
+		{podstate.PullImage, "unexpected status from HEAD request to https://r/v2: 503 Service Unavailable", "wait"},
 		{podstate.StartContainer, `exec: "/nope": stat /nope: no such file or directory`, "command and args"},
 	} {
 		if got := advice(c.kind, Failure{Message: c.message}); !strings.Contains(got, c.want) {
@@ -80,5 +107,19 @@ func TestAdviceOnASandboxThatCannotBeDescribedIsAboutWhatItsErrorNames(t *testin
 	f := Failure{Reason: "ConfigPodSandboxError", Message: "read the host's resolver configuration (resolvConf): open /none: no such file or directory"}
 	if got := advice(podstate.MakeSandbox, f); strings.Contains(got, "CNI") || !strings.Contains(got, "the error names") {
 		t.Errorf("the advice is %q", got)
+	}
+}
+
+func TestAPodThatWaitsForAdmissionSaysWhereToLook(t *testing.T) {
+	for reason, want := range map[string]string{
+		"InvalidNodeInfo": "apiserver", "Preempting": "polylet explain", "SameName": "earlier one", "UnexpectedAdmissionError": "plugin",
+		"Evicted": "explain node", "": "asked again",
+	} {
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		w.s.Admission = podstate.Admission{Decision: podstate.AdmissionPending, Reason: reason, Message: "it waits"}
+		out := Plan(w.s)
+		if len(out.Waits) != 1 || out.Waits[0].Reason != "it waits" || !strings.Contains(out.Waits[0].Advice, want) {
+			t.Errorf("%s: %+v", reason, out.Waits)
+		}
 	}
 }

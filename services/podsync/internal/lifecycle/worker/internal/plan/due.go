@@ -95,7 +95,7 @@ func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
 	if p.endedByRound(c) {
 		return time.Time{}, c.Backoff // it is not to blame
 	}
-	if v.class == ordinaryInit && c.ExitCode == 0 {
+	if v.class == ordinaryInit && didItsWork(c) {
 		return time.Time{}, 0 // run again for a new sandbox
 	}
 	at, next := restartAt(c, p.s.Node)

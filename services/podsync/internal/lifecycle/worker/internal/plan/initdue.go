@@ -2,6 +2,8 @@ package plan
 
 import (
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // progress is how far the pod has come in its sandbox.
@@ -44,6 +46,16 @@ func (p *planner) progressed() *progress {
 	return g
 }
 
+// didItsWork says whether an init container has ended well. One of which the kernel has
+// ended a process for its memory has not: what it was to prepare may be half of it, though
+// its own process, a shell say, has ended with 0.
+func didItsWork(c *podstate.Container) bool {
+	return c.Ended() && c.ExitCode == 0 && c.Reason != reasonOOMKilled
+}
+
+// endedBadly says whether an init container has ended, and not well.
+func endedBadly(c *podstate.Container) bool { return c.Ended() && !didItsWork(c) }
+
 // initEnded says whether every init container has done its part; those before the
 // furthest have.
 func (p *planner) initEnded(furthest int) bool {
@@ -53,7 +65,7 @@ func (p *planner) initEnded(furthest int) bool {
 		}
 		switch v.class {
 		case ordinaryInit:
-			if v.here() == nil || !v.here().Ended() || v.here().ExitCode != 0 {
+			if !didItsWork(v.here()) {
 				return false
 			}
 		case sidecar:
@@ -120,7 +132,7 @@ func (p *planner) initDue() []*view {
 			return append(due, v)
 		case !v.here().Ended():
 			return due
-		case v.here().ExitCode != 0:
+		case !didItsWork(v.here()):
 			if p.restarts(v, v.here()) {
 				due = append(due, v)
 			}
@@ -141,7 +153,7 @@ func (p *planner) firstInit() []*view {
 		return nil
 	}
 	v := p.views[0]
-	if v.class == ordinaryInit && v.newest().Ended() && v.newest().ExitCode != 0 && !p.restarts(v, v.newest()) {
+	if v.class == ordinaryInit && endedBadly(v.newest()) && !p.restarts(v, v.newest()) {
 		return nil
 	}
 	return []*view{v}

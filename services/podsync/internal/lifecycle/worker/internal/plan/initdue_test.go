@@ -61,3 +61,33 @@ func TestASidecarThatEndedAfterTheNextHadBegunHoldsNobodyUp(t *testing.T) {
 		})
 	}
 }
+
+// The shell that has ended with 0 does not know that what it ran was killed.
+func TestAnInitContainerThatRanOutOfMemoryHasNotDoneItsWork(t *testing.T) {
+	for _, c := range []struct {
+		policy v1.RestartPolicy
+		starts int
+		phase  v1.PodPhase
+	}{
+		{v1.RestartPolicyAlways, 2, v1.PodRunning},
+		{v1.RestartPolicyOnFailure, 2, v1.PodRunning},
+		{v1.RestartPolicyNever, 1, v1.PodFailed},
+	} {
+		w := newWorld(withInit(testPod(c.policy, "a"), "i"))
+		w.exits["i"] = []int32{0, 0}
+		for w.newest("i") == nil {
+			w.step()
+		}
+		w.s.Now = w.s.Now.Add(time.Second)
+		w.expire()
+		w.newest("i").Reason = "OOMKilled"
+		w.step()
+		if w.newest("a") != nil || condition(w.out.Status, v1.PodInitialized) == v1.ConditionTrue || w.out.Status.InitContainerStatuses[0].Ready {
+			t.Errorf("%s: its work counts as done: %v, conditions %+v", c.policy, w.log, w.out.Status.Conditions)
+		}
+		w.settle(time.Minute)
+		if n := w.count("start container i"); n != c.starts || w.out.Status.Phase != c.phase {
+			t.Errorf("%s: started %d times, want %d; the pod is %s, want %s: %v", c.policy, n, c.starts, w.out.Status.Phase, c.phase, w.log)
+		}
+	}
+}

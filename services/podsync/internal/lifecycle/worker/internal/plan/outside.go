@@ -17,6 +17,10 @@ const (
 	nextFollows = 40 * time.Millisecond
 )
 
+// reasonOOMKilled is the runtime's of a container of which the kernel has ended a process
+// for its memory.
+const reasonOOMKilled = "OOMKilled"
+
 // Exit codes of a process that a signal ended: 128 and the signal's number.
 const (
 	exitKilled     = 128 + 9
@@ -26,7 +30,7 @@ const (
 // killedFromOutside says whether the container was ended by a signal that
 // neither podsync nor the kernel's memory limit has sent.
 func (p *planner) killedFromOutside(c *podstate.Container) bool {
-	if c.State != podstate.StateExited || c.ExitCode != exitKilled && c.ExitCode != exitTerminated || c.Reason == "OOMKilled" {
+	if c.State != podstate.StateExited || c.ExitCode != exitKilled && c.ExitCode != exitTerminated || c.Reason == reasonOOMKilled {
 		return false
 	}
 	_, ours := p.stopCause(c)

@@ -73,9 +73,9 @@ func (t *tally) addInit(p *planner, v *view) {
 		t.pendingInit = true
 	case v.stale(c):
 		t.pendingInit = true
-	case c.ExitCode != 0 && !p.restarts(v, c) && !p.initDone():
+	case endedBadly(c) && !p.restarts(v, c) && !p.initDone():
 		t.failedInit = true
-	case c.ExitCode != 0 && !p.initDone():
+	case endedBadly(c) && !p.initDone():
 		t.pendingInit = true
 	}
 }

@@ -74,7 +74,7 @@ func Plan(s State) Output {
 	if waits := p.keepStop(); waits && p.end == nil {
 		// Nothing begins that would end at once.
 	} else if p.end == nil && s.Admission.Decision == podstate.AdmissionPending {
-		p.wait("admission", "", cmp.Or(s.Admission.Message, "admission has not decided yet"), "it is asked again at each change", time.Time{})
+		p.wait("admission", "", cmp.Or(s.Admission.Message, "admission has not decided yet"), admissionAdvice(s.Admission.Reason), time.Time{})
 	} else if p.end == nil {
 		p.run()
 	}

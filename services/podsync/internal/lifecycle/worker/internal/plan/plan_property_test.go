@@ -179,18 +179,20 @@ func (s *storm) finish(key podstate.Key, effect, fails bool) {
 	}
 }
 
-// carryOut does what the executor does, which looks before it leaps.
+// carryOut does what the executor does, which asks the action what it makes of what it
+// finds.
 func (s *storm) carryOut(a podstate.Action) {
 	switch a.Kind {
 	case podstate.StartContainer:
-		for i := range s.s.Observed.Containers {
-			c := &s.s.Observed.Containers[i]
-			if c.Name == a.Container && (c.Live() || c.RestartCount == a.Attempt && c.SandboxID == a.SandboxID) {
-				return
-			}
+		halfMade, settled := a.Finds(s.s.Observed)
+		for _, id := range halfMade {
+			s.drop(id)
 		}
-		if !slices.ContainsFunc(s.s.Observed.Sandboxes, func(sb podstate.Sandbox) bool { return sb.ID == a.SandboxID && sb.Ready }) {
-			s.s.Failures[a.Key] = Failure{Reason: "CreateContainerError", Message: "the sandbox is gone", Count: 1, At: s.s.Now}
+		if sb := s.s.Observed.Sandbox(a.SandboxID); settled || sb == nil || !sb.Ready {
+			return // a start whose sandbox went down is none
+		}
+	case podstate.MakeSandbox:
+		if a.Made(s.s.Observed) {
 			return
 		}
 	case podstate.KillContainer:
@@ -205,6 +207,17 @@ func (s *storm) carryOut(a podstate.Action) {
 		}
 	}
 	s.do(a)
+	if a.Kind == podstate.StartContainer && s.lost && s.r.Intn(2) == 0 {
+		s.cutShort(a)
+	}
+}
+
+// cutShort leaves what a start has made unstarted.
+func (s *storm) cutShort(a podstate.Action) {
+	if c := s.newest(a.Container); c != nil && a.Made(s.s.Observed) && c.SandboxID == a.SandboxID {
+		c.State, c.StartedAt = podstate.StateCreated, time.Time{}
+		delete(s.ends, c.ID)
+	}
 }
 
 // forget is the agent's restart; what the apiserver has may be old, or nothing.

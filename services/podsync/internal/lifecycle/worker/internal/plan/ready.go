@@ -27,7 +27,7 @@ func (p *planner) ready(v *view) bool {
 		return false
 	}
 	if v.class == ordinaryInit {
-		return c.State == podstate.StateExited && c.ExitCode == 0 && !v.stale(c)
+		return didItsWork(c) && !v.stale(c)
 	}
 	if v.class == ephemeral || c.State != podstate.StateRunning || !p.started(v) {
 		return false

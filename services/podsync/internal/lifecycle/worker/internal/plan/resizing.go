@@ -172,7 +172,7 @@ func (s *State) saidByNothing() bool {
 // too.
 func (s *State) KeepsFirst() bool {
 	_, keeping := s.InFlight[podstate.Key{Kind: podstate.KeepAllocation}]
-	return keeping && !s.Resize.Stored && s.saidByNothing()
+	return keeping && !s.Begun && !s.Resize.Stored && s.saidByNothing()
 }
 
 // ResizeActed takes in that an action of a resize went well. It returns when the resize

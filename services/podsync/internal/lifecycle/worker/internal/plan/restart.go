@@ -34,12 +34,13 @@ func (p *planner) byPolicy(v *view, c *podstate.Container) bool {
 	if v.class == sidecar {
 		return true
 	}
+	failed := c.ExitCode != 0 || v.class == ordinaryInit && endedBadly(c)
 	if own := v.spec.RestartPolicy; own != nil && !p.s.Node.NoRestartRules {
 		switch *own {
 		case v1.ContainerRestartPolicyAlways:
 			return true
 		case v1.ContainerRestartPolicyOnFailure:
-			return c.ExitCode != 0
+			return failed
 		case v1.ContainerRestartPolicyNever:
 			return false
 		}
@@ -48,10 +49,10 @@ func (p *planner) byPolicy(v *view, c *podstate.Container) bool {
 	case v1.RestartPolicyNever:
 		return false
 	case v1.RestartPolicyOnFailure:
-		return c.ExitCode != 0
+		return failed
 	default:
 		// An init container that did its work has done it.
-		return v.class != ordinaryInit || c.ExitCode != 0
+		return v.class != ordinaryInit || failed
 	}
 }
 

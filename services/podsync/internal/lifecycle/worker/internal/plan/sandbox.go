@@ -6,8 +6,9 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
-// usableSandbox is the sandbox that containers can run in; nil when a new one
-// is needed.
+// usableSandbox is the sandbox that containers can run in; nil when a new one is needed.
+// None is usable when two are ready, as with a kubelet: which of them the pod's network
+// is, nobody knows.
 func usableSandbox(s *State) *podstate.Sandbox {
 	if len(s.Observed.Sandboxes) == 0 || s.Pod == nil {
 		return nil

@@ -165,21 +165,49 @@ func TestASandboxWithoutAnAddressIsReplaced(t *testing.T) {
 	}
 }
 
-func TestOfTwoSandboxesThatAreReadyOneStays(t *testing.T) {
-	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
-	w.settle(time.Minute)
-	other := w.s.Observed.Sandboxes[0]
-	other.ID = "other"
-	w.s.Observed.Sandboxes = append(w.s.Observed.Sandboxes, other)
-	w.settle(10 * time.Minute)
-	ready := 0
-	for _, sb := range w.s.Observed.Sandboxes {
-		if sb.Ready {
-			ready++
-		}
-	}
-	if c := w.newest("a"); ready != 1 || c.State != podstate.StateRunning {
-		t.Errorf("%d are ready, the container is %+v", ready, c)
+// Nobody knows which of them has the pod's network, so neither stays.
+// Source: the kubelet's podSandboxChanged.
+func TestOfTwoSandboxesThatAreReadyNeitherStaysAndOneIsMade(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy v1.RestartPolicy
+		// newer, with its attempt; the other is the one that the container runs in.
+		newer   podstate.Sandbox
+		attempt uint32 // of the sandbox in the end; 0 when none is made
+	}{
+		"both of one attempt":              {v1.RestartPolicyAlways, podstate.Sandbox{Ready: true}, 1},
+		"the newer has nothing":            {v1.RestartPolicyAlways, podstate.Sandbox{Ready: true, Attempt: 1}, 2},
+		"the newer is down":                {v1.RestartPolicyAlways, podstate.Sandbox{Attempt: 1}, 2},
+		"what was killed starts no more":   {v1.RestartPolicyNever, podstate.Sandbox{Ready: true, Attempt: 1}, 0},
+		"what was killed starts once more": {v1.RestartPolicyOnFailure, podstate.Sandbox{Ready: true, Attempt: 1}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(testPod(tc.policy, "a"))
+			w.settle(time.Minute)
+			first := w.newest("a")
+			newer := tc.newer
+			newer.ID, newer.IPs = "newer", []string{"10.0.0.3"}
+			w.s.Observed.Sandboxes = slices.Insert(w.s.Observed.Sandboxes, 0, newer)
+			w.log = nil
+			w.settle(10 * time.Minute)
+			for _, old := range []string{"newer", first.SandboxID} {
+				if sb := w.s.Observed.Sandbox(old); sb != nil && sb.Ready {
+					t.Errorf("sandbox %s stays", old)
+				}
+			}
+			if made := w.count(string(podstate.MakeSandbox) + " "); made > 1 || (made == 1) != (tc.attempt > 0) {
+				t.Fatalf("%d sandboxes were made: %v", made, w.log)
+			}
+			if tc.attempt == 0 {
+				if w.out.Status.Phase != v1.PodFailed {
+					t.Errorf("phase %s", w.out.Status.Phase)
+				}
+				return
+			}
+			c := w.newest("a")
+			if sb := w.s.Observed.Sandbox(c.SandboxID); sb == nil || sb.Attempt != tc.attempt || c.State != podstate.StateRunning || c.RestartCount != 1 {
+				t.Errorf("the container is %+v, in sandbox %+v", c, sb)
+			}
+		})
 	}
 }
 

@@ -125,10 +125,11 @@ func (p *planner) start(due []*view) {
 
 func (p *planner) emitStart(v *view) (begins bool) {
 	_, backoff := p.restartTime(v)
+	attempt := v.nextCount(p.s)
 	return p.emit(podstate.Action{
 		Key: podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
-		Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
-		VolumeRefs: p.volumeRefs(v.spec), SandboxUntil: p.sandboxUntil(v),
+		Attempt: attempt, ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
+		VolumeRefs: p.volumeRefs(v.spec), CheckSandbox: attempt > 0, SandboxUntil: p.sandboxUntil(v),
 	})
 }
 

@@ -100,16 +100,22 @@ func (p *planner) setPhase(st *v1.PodStatus) {
 			st.Reason, st.Message = p.end.reason, p.end.message
 		}
 	}
-	// Nothing moves a pod back to where it has been but the loss of its sandbox.
+	st.Phase = p.notBack(st.Phase)
+}
+
+// notBack is the phase that a pod takes instead of one that it has been in: nothing moves
+// it back but the loss of its sandbox.
+func (p *planner) notBack(phase v1.PodPhase) v1.PodPhase {
 	switch {
-	case podutil.TerminalPhase(st.Phase):
+	case podutil.TerminalPhase(phase):
 	case p.initializesAnew():
-		st.Phase = v1.PodPending
+		return v1.PodPending
 	case p.end == nil && p.sandbox == nil && p.hasInit() && p.s.Reported.Phase == v1.PodPending:
-		st.Phase = v1.PodPending // its init containers run again, in the next one
+		return v1.PodPending // its init containers run again, in the next one
 	case p.s.Reported.Phase == v1.PodRunning:
-		st.Phase = v1.PodRunning
+		return v1.PodRunning
 	}
+	return phase
 }
 
 // phaseSoFar is the phase of a pod that is about to end but has not.

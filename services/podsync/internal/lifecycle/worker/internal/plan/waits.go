@@ -206,13 +206,28 @@ func (p *planner) waitBackoff(v *view, at time.Time) {
 	case c.RestartCount > 1:
 		reason += fmt.Sprintf("; it was restarted %d times", c.RestartCount)
 	}
-	p.wait("backoff", v.spec.Name, reason+"; it waits before it starts again", exitAdvice(c), at)
+	why, todo := p.killedBecause(c)
+	p.wait("backoff", v.spec.Name, reason+why+"; it waits before it starts again", cmp.Or(todo, exitAdvice(c)), at)
+}
+
+// killedBecause says why podsync has ended the container, when that is what to look at:
+// how it exits then says nothing. It is empty when the container has ended by itself.
+func (p *planner) killedBecause(c *podstate.Container) (why, advice string) {
+	switch cause, ours := p.stopCause(c); {
+	case ours && cause == podstate.CauseHook:
+		return "; it was ended because its postStart hook failed", "check the container's postStart hook"
+	case !ours || cause != podstate.CauseProbe:
+		return "", ""
+	case p.failed(c, podstate.Startup):
+		return "; it was ended because its startup probe failed", "check what the container answers to its startup probe, or let that fail more often (failureThreshold): polylet probes shows each probe; polylet logs --previous shows the container's last words"
+	}
+	return "; it was ended because its liveness probe failed", "check what the container answers to its liveness probe, or give it more time (a startupProbe, timeoutSeconds, failureThreshold): polylet probes shows each probe; polylet logs --previous shows the container's last words"
 }
 
 // exitAdvice says what to do about how a container ended.
 func exitAdvice(c *podstate.Container) string {
 	switch {
-	case c.Reason == "OOMKilled":
+	case c.Reason == reasonOOMKilled:
 		return "it used more memory than its limit: raise resources.limits.memory or find what it needs it for"
 	case c.Reason == "StartError" || c.Reason == "ContainerCannotRun":
 		return "it never ran, so there are no last words: " + startAdvice(Failure{Message: c.Message})
@@ -269,7 +284,7 @@ func unnamed(c *v1.Container, probe *v1.Probe) string {
 	return port.StrVal
 }
 
-const probeAdvice = "check what the container answers to its probe; polylet probes shows each probe and its last attempt"
+const probeAdvice = "check what the container answers to its probe; polylet probes shows each probe and its last attempt, if none polylet status whether the probes process runs"
 
 // handlerOf says in few words what a probe does. Arguments of commands, headers and
 // queries may be secret and are left out.

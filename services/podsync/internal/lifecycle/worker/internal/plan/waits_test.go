@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -348,5 +349,38 @@ func TestAPodWaitsForEachVolumeSinceItFirstFailed(t *testing.T) {
 	w.s.Now = start.Add(time.Minute + 100*time.Millisecond)
 	if since := plan(); len(since) != 2 || !since["first"].Equal(start.Add(100*time.Millisecond)) || !since["second"].Equal(w.s.Now) {
 		t.Errorf("%v", since)
+	}
+}
+
+// It may well exit with 0 when it is asked to end.
+func TestAContainerThatAProbeHasEndedDidNotEndByItself(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind podstate.ProbeType
+		want string
+	}{"liveness": {podstate.Liveness, "liveness probe"}, "startup": {podstate.Startup, "startup probe"}} {
+		pod := testPod(v1.RestartPolicyAlways, "a")
+		pod.Spec.Containers[0].LivenessProbe, pod.Spec.Containers[0].StartupProbe = &v1.Probe{}, &v1.Probe{}
+		w := newWorld(pod)
+		w.killCode = 0
+		for range 2 {
+			w.settle(5 * time.Minute)
+			w.s.Probes[podstate.ProbeKey{Container: "a", Type: c.kind}] = podstate.ProbeResult{ContainerID: w.newest("a").ID}
+			w.settle(5 * time.Second)
+		}
+		if at := slices.IndexFunc(w.out.Waits, func(wait podstate.Wait) bool { return wait.Kind == "backoff" }); at < 0 ||
+			!strings.Contains(w.out.Waits[at].Reason, "because its "+c.want+" failed") || !strings.Contains(w.out.Waits[at].Advice, c.want) {
+			t.Errorf("%s: it waits for %+v", name, w.out.Waits)
+		}
+	}
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
+	w := newWorld(pod)
+	for range 2 {
+		w.settle(5 * time.Minute)
+		w.newest("a").Hook = podstate.HookFailed
+		w.settle(5 * time.Second)
+	}
+	if len(w.out.Waits) == 0 || !strings.Contains(w.out.Waits[0].Reason, "postStart hook failed") || !strings.Contains(w.out.Waits[0].Advice, "postStart") {
+		t.Errorf("after a postStart hook it waits for %+v", w.out.Waits)
 	}
 }
