@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 func TestPolyletDoesOneCallOfPodsyncsWhenItIsBegunForThat(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "--apart", "fullness", t.TempDir())
 	out, err := cmd.Output()
-	if err != nil || !bytes.Contains(out, []byte(`{"answer":"[{\"fullness\":{\"capacity\":`)) {
+	if err != nil || !bytes.Contains(out, []byte(`{"answer":"[{\"stat\":{\"Type\":`)) {
 		t.Errorf("%s, %v", out, err)
 	}
 }
