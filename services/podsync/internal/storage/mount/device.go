@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
@@ -60,13 +61,10 @@ func (k *Kernel) Device(ctx context.Context, device, target, filesystem string, 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, mostDevice, errNoDisk)
 	defer cancel()
-	other := make(chan struct{}, 1)
+	var other atomic.Bool
 	told := func(program string) {
 		if program == otherFilesystem {
-			select {
-			case other <- struct{}{}:
-			default:
-			}
+			other.Store(true)
 			return
 		}
 		klog.FromContext(ctx).Info("A disk holds nothing: a filesystem is made on it", "path", device, "program", program)
@@ -77,12 +75,10 @@ func (k *Kernel) Device(ctx context.Context, device, target, filesystem string, 
 		return nil
 	}
 	err = fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", device, target, filesystem, err)
-	select {
-	case <-other:
+	if other.Load() {
 		return &OtherFilesystem{err}
-	default:
-		return err
 	}
+	return err
 }
 
 // deviceCall mounts a device, unless that is done: one that was left may have.
