@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/service"
 )
 
@@ -33,9 +34,14 @@ func newExplainNodeCommand() *cobra.Command {
 			if done, err := structured(cmd, message(resp)); done {
 				return err
 			}
-			return showShortages(cmd.OutOrStdout(), resp, time.Now())
+			now := time.Now()
+			if err := showShortages(cmd.OutOrStdout(), resp, now); err != nil {
+				return err
+			}
+			showPutOff(cmd.OutOrStdout(), putOff(ctx, dir), now)
+			return nil
 		})
-	cmd.Long = "Show what the node is short of and since when, and the newest decisions about it, the newest last: what was\nreclaimed, which pods were considered with which figures, which one was evicted, and why. A pod that is called\nnode is explained by polylet explain default/node."
+	cmd.Long = "Show what the node is short of and since when, and the newest decisions about it, the newest last: what was\nreclaimed, which pods were considered with which figures, which one was evicted, and why; at last the pods\nwhose start is put off because others of their controller were evicted. A pod that is called node is explained\nby polylet explain default/node."
 	outputFlag(cmd)
 	return cmd
 }
@@ -70,6 +76,35 @@ func showShortages(out io.Writer, resp *nodestatusv1.ListEvictionDecisionsRespon
 		}
 	}
 	return nil
+}
+
+// putOff asks podsync which pods wait though they were admitted, because the node is short
+// of something. Without an answer there are none: the rest is worth showing without it.
+func putOff(ctx context.Context, dir string) []*podsyncv1.PodWaits {
+	conn, err := dial(dir, service.Podsync)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	resp, err := podsyncv1.NewPodSyncServiceClient(conn).ListWaits(ctx, &podsyncv1.ListWaitsRequest{})
+	if err != nil {
+		return nil
+	}
+	return resp.GetPods()
+}
+
+func showPutOff(out io.Writer, pods []*podsyncv1.PodWaits, now time.Time) {
+	head := "\nPods whose start is put off:\n"
+	for _, pod := range pods {
+		for _, w := range pod.GetWaits() {
+			if w.GetKind() != "pressure" {
+				continue
+			}
+			fmt.Fprintf(out, "%s  %s/%s for %s more: %s\n", head, pod.GetPod().GetNamespace(), pod.GetPod().GetName(),
+				max(0, stamp(w.GetRetryTime()).Sub(now)).Round(time.Second), oneLine(w.GetReason()))
+			head = ""
+		}
+	}
 }
 
 func shortageText(s *nodestatusv1.Shortage) string {

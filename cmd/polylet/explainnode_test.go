@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 )
 
 func TestWhatTheNodeIsShortOfIsExplainedWithWhoWasConsidered(t *testing.T) {
@@ -55,6 +56,25 @@ func TestANodeThatIsShortOfNothingSaysSo(t *testing.T) {
 		if err := showShortages(&out, resp, time.Now()); err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%v: %s", err, out.String())
 		}
+	}
+}
+
+func TestPodsWhoseStartIsPutOffAreShownWithWhatTheyWaitFor(t *testing.T) {
+	now := time.Now()
+	wait := func(kind, name string) *podsyncv1.PodWaits {
+		return &podsyncv1.PodWaits{Pod: &podsyncv1.PodRef{Namespace: "a", Name: name}, Waits: []*podsyncv1.Wait{{
+			Kind: kind, Reason: "the node evicted 3 pods of ReplicaSet hog", RetryTime: timestamppb.New(now.Add(20 * time.Second)),
+		}}}
+	}
+	var out bytes.Buffer
+	showPutOff(&out, []*podsyncv1.PodWaits{wait("image", "x"), wait("pressure", "hog-1"), wait("pressure", "hog-2")}, now)
+	const want = "\nPods whose start is put off:\n  a/hog-1 for 20s more: the node evicted 3 pods of ReplicaSet hog\n  a/hog-2 for 20s more: the node evicted 3 pods of ReplicaSet hog\n"
+	if out.String() != want {
+		t.Errorf("%s", out.String())
+	}
+	out.Reset()
+	if showPutOff(&out, []*podsyncv1.PodWaits{wait("image", "x")}, now); out.Len() > 0 {
+		t.Errorf("%s", out.String())
 	}
 }
 

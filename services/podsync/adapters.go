@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -156,6 +157,12 @@ func (w *wiring) lookForDevices(log logr.Logger) {
 
 // stops says of the Registry's stops in the server's words why one is none.
 type stops struct{ *pods }
+
+// setPressure takes in what the node is short of.
+func (w *wiring) setPressure(conditions []v1.NodeConditionType, counts time.Duration) {
+	w.gate.SetPressure(conditions, counts)
+	w.pods.PressureChanged()
+}
 
 // setShutdown takes in whether the machine goes down.
 func (w *wiring) setShutdown(active bool) {

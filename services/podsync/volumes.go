@@ -4,7 +4,6 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
@@ -67,8 +66,8 @@ func (w *wiring) setUpVolumes() {
 type disksInUse struct{ w *wiring }
 
 // Hold implements scsi.InUse.
-func (d disksInUse) Hold(ctx context.Context, uid types.UID, name v1.UniqueVolumeName, stands bool) error {
-	return d.w.csi.Hold(ctx, uid, name, stands)
+func (d disksInUse) Hold(ctx context.Context, pod *v1.Pod, name v1.UniqueVolumeName, own, stands bool) error {
+	return d.w.csi.Hold(ctx, pod, name, own, stands)
 }
 
 // SettleSoon implements scsi.InUse.

@@ -190,7 +190,7 @@ func (w *wiring) work() error {
 	w.pods.Registry = worker.New(worker.Config{Sources: w.sources.Names(), MaxDead: cfg.Pods.MaxDeadContainers}, worker.Deps{
 		Executor: executor, Status: w.statuses, Probes: w.probes, Events: w.events, Pods: w.shown, Mirrors: w.mirrors, Metrics: counts,
 		Conditions: w.conditions, Ends: w.ends, Timelines: w.lines, Allocations: w.allocations, Node: w.nodeFacts,
-		Admit: admits.admit, Unmet: admits.Unmet, Resize: admits.resize,
+		Admit: admits.admit, Short: w.gate.Short, Unmet: admits.Unmet, Resize: admits.resize,
 		OnDisk: left.Find, AllKnown: w.probes.Prune, InDoubt: w.notices.InDoubt, ActiveChanged: w.activeChanged(),
 	})
 	w.add("workers", w.pods.Run)
@@ -223,7 +223,7 @@ func (w *wiring) serve() (err error) {
 		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi, Volumes: w.volumes,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
-		Stops: stops{w.pods}, Pressure: w.gate.SetPressure, Reclaim: reclaims{w.pods, w.collector}, Shutdown: w.setShutdown,
+		Stops: stops{w.pods}, Pressure: w.setPressure, Reclaim: reclaims{w.pods, w.collector}, Shutdown: w.setShutdown,
 		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,
 		CheckpointDir: filepath.Join(w.cfg.RootDir, "checkpoints"), FreePercent: w.deps.FreePercent,
 		Logs: logs.New(logs.Config{Root: w.cfg.Logs.Dir}, logs.Deps{Notifier: w.deps.LogNotifier}),

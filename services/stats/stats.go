@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,6 +71,7 @@ type Service struct {
 	names       *inventory.Table
 	meter       *sampler.Meter
 	directories *disk.Trees
+	layers      *disk.Layers
 	podsync     *peer.Podsync
 	kernel      *kernellog.Log
 	server      *server.Server
@@ -111,6 +113,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	driven := disk.NewDrivens(disk.DrivenConfig{Period: cfg.VolumePeriod, Deadline: drivenDeadline, Measured: walks.Answered}, s.podsync.VolumeUsage)
 	s.directories = disk.NewTrees(disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod, Measured: walks.Took})
+	s.layers = disk.NewLayers(filepath.Join(string(deps.Proc), "self", "mountinfo"), disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod})
 	version := uint64(1)
 	if deps.Cgroups.Unified() {
 		version = 2
@@ -124,7 +127,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		NodeName:      cfg.NodeName, RootDir: cfg.RootDir, PodsCgroup: cfg.podsCgroup(), System: system, Pressure: deps.Cgroups.HasPressure(),
 	}, collector.Deps{
 		Meter: s.meter, Names: s.names, Runtime: disk.NewRuntime(runtimeDeadline, s.podsync.FilesystemUsage),
-		Directories: s.directories, Driven: driven, Machine: description, Proc: deps.Proc, Cgroups: dirs,
+		Layers: s.layers, Directories: s.directories, Driven: driven, Machine: description, Proc: deps.Proc, Cgroups: dirs,
 	})
 	if deps.Metrics != nil {
 		if err := deps.Metrics.Register(collector.NewMetrics(collected)); err != nil {
@@ -182,6 +185,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go("names of containers", func(ctx context.Context) error { return s.podsync.Follow(ctx, s.names) })
 	group.Go("sampler", s.meter.Run)
 	group.Go("directories", s.directories.Run)
+	group.Go("layers", s.layers.Run)
 	group.Go("kernel log", s.kernel.Run)
 	return group.Wait()
 }

@@ -118,8 +118,10 @@ func crossTheirLimits(h *house) {
 	layer := limited(app("layer", "take", "mebibytes=3", "path=/file"), "2Mi")
 	h.create(logger, volume, whole, layer)
 	if !onKubelet() { // It counts no file that was removed.
+		open := withScratch(app("volume-open", "take", "mebibytes=3", "path=/scratch/file", "unlink=true"), "2Mi")
+		open.Spec.Volumes = append(open.Spec.Volumes, corev1.Volume{Name: "beside", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 		h.create(
-			withScratch(app("volume-open", "take", "mebibytes=3", "path=/scratch/file", "unlink=true"), "2Mi"),
+			open,
 			limited(withScratch(app("whole-open", "take", "mebibytes=3", "path=/scratch/file", "unlink=true"), ""), "2Mi"),
 			limited(app("layer-open", "take", "mebibytes=3", "path=/file", "unlink=true"), "2Mi"),
 		)
@@ -209,6 +211,9 @@ func evictedForImageDisk(h *house) {
 	h.measured("layer-hog", h.ofDisk("root", availableBytes, hogDisk<<20*33/100))
 	h.wantEvicted("layer-hog", `The node was low on resource: ephemeral-storage\. Threshold quantity: \d+, available: \d+\w*\. (Container app was using \d+\w*, request is 0, has larger consumption of ephemeral-storage\. )?`, true)
 	h.wantEvent("layer-hog", map[string]string{"starved_resource": "ephemeral-storage"})
+	if out, err := h.polylet("explain", "node"); !onKubelet() {
+		h.Logf("%s\n%v", out, err)
+	}
 }
 
 func (h *house) evictedForThreads(most uint64) {

@@ -125,7 +125,8 @@ func layerInodes(h *house) {
 			return p.Status.Conditions[max(i, 0)].LastTransitionTime.Time
 		}
 		if end(p).Before(end(hog)) {
-			h.Errorf("the pod that has few files went first: %s", describe(p))
+			out, err := h.polylet("explain", "node")
+			h.Errorf("the pod that has few files went first: %s\n%s\n%v", describe(p), out, err)
 		}
 	}
 }

@@ -112,16 +112,19 @@ const (
 	Full
 	// Weighed is all, and the runtime is asked what layers weigh.
 	Weighed
-	// Renewed is all, and what lies on disks is measured anew.
-	Renewed
 )
 
 // Stats has the figures.
 type Stats interface {
 	Summary(ctx context.Context, detail Detail) (*statsapi.Summary, error)
+	// Renewed is all, and what lies on disks is measured anew that was not since a time, or
+	// whenever it was if that is zero. Of those that are late it was not in the time that
+	// there is.
+	Renewed(ctx context.Context, since time.Time) (summary *statsapi.Summary, late eviction.Late, err error)
 	// Unlinked are the files without a name that containers hold open, by pod; all:
-	// there was time to look at every one.
-	Unlinked(ctx context.Context) (files map[types.UID][]eviction.Unlinked, all bool, err error)
+	// there was time to look at every one; late are the pods of which there was not, none
+	// where that is not known.
+	Unlinked(ctx context.Context) (files map[types.UID][]eviction.Unlinked, late map[types.UID]bool, all bool, err error)
 }
 
 // Events takes what happened to the Node.
@@ -164,6 +167,8 @@ type Loop struct {
 	// looked at.
 	next     map[string]time.Time
 	limitsAt time.Time
+	// since is, by signal, how old figures of disks may be for the pod that is being chosen.
+	since map[string]time.Time
 	// limits is a look at them that is under way; nil when none is.
 	limits *limits
 	// suspects are the pods that would be over a limit by files that they hold open,
@@ -185,7 +190,7 @@ func New(cfg Config, deps Deps) *Loop {
 	return &Loop{
 		cfg: cfg, deps: deps, tell: wake.New(), answered: wake.New(),
 		stopping: map[types.UID]*stopping{}, skip: map[types.UID]time.Time{}, told: map[v1.ResourceName]time.Time{},
-		next: map[string]time.Time{}, ends: newEnds(deps.Podsync),
+		next: map[string]time.Time{}, since: map[string]time.Time{}, ends: newEnds(deps.Podsync),
 	}
 }
 

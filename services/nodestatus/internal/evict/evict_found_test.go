@@ -108,7 +108,7 @@ func TestTheRuntimeIsGivenTimeToWeighLayers(t *testing.T) {
 		w.layersAt = map[string]time.Time{"hog": time.Now().Add(-5 * time.Second)}
 		w.pass(8 * time.Second)
 		w.wantStops("while its figures are from before the shortage")
-		if d := w.last(); d.Outcome != Held || !strings.Contains(d.Why, "was measured before the shortage") {
+		if d := w.last(); d.Outcome != Held || !strings.Contains(d.Why, "was not all measured since") {
 			t.Errorf("%+v", d)
 		}
 		w.set(func() { w.layersAt["hog"] = time.Now() })

@@ -33,6 +33,9 @@ const (
 	capacity = 1000 * mi
 )
 
+// renewed is a detail of this test's own: what lies on disks is measured anew.
+const renewed Detail = 100
+
 // world is a node with pods that use memory and disk, with podsync and stats in one.
 type world struct {
 	t     *testing.T
@@ -62,14 +65,22 @@ type world struct {
 	// for all open files.
 	weighs func()
 	some   bool
+	// someOf are pods of whose open files it had no time for all.
+	someOf map[string]bool
 	// looks is how often open files were looked at, lookTakes how long that takes.
 	looks     int
 	lookTakes time.Duration
 	statsErr  error
 	partial   bool
 	// walked is what disk was when it was measured last, layersAt when layers were.
-	walked    map[string]uint64
-	layersAt  map[string]time.Time
+	walked   map[string]uint64
+	layersAt map[string]time.Time
+	// layers is what is known of them, late whose are not weighed, or in part; unweighed: of
+	// these nothing is.
+	layers          map[string]uint64
+	late, unweighed map[string]bool
+	// sinces are how old what lies on disks was allowed to be.
+	sinces    []time.Time
 	changed   wake.Signal
 	asked     []eviction.Reclaim
 	forgetful bool   // podsync was just started, and knows no pods yet
@@ -273,7 +284,7 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 	if weighs != nil && detail == Weighed {
 		weighs()
 	}
-	if walks != nil && detail == Renewed {
+	if walks != nil && detail == renewed {
 		walks()
 	}
 	w.mu.Lock()
@@ -299,12 +310,17 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 		s := statsapi.PodStats{PodRef: statsapi.PodReference{UID: string(p.UID)}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory}}
 		s.Containers = []statsapi.ContainerStats{{Name: "c", Memory: s.Memory}}
 		disk := w.disk[p.Name]
-		if old, measured := w.walked[p.Name]; measured && detail != Renewed {
+		if old, measured := w.walked[p.Name]; measured && detail != renewed {
 			disk = old
 		}
 		if !brief {
-			if at, known := w.layersAt[p.Name]; known {
-				s.Containers[0].Rootfs = &statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: new(uint64)}
+			if layer := new(uint64); !w.unweighed[p.Name] {
+				at, old := w.layersAt[p.Name]
+				if !old {
+					at = now.Time
+				}
+				*layer = w.layers[p.Name]
+				s.Containers[0].Rootfs = &statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: layer}
 			}
 			s.Containers[0].Logs = &statsapi.FsStats{UsedBytes: &disk, CapacityBytes: &whole}
 			s.VolumeStats = []statsapi.VolumeStats{{Name: "scratch", FsStats: statsapi.FsStats{UsedBytes: &disk, CapacityBytes: &whole}}}
@@ -314,7 +330,19 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 	return out, nil
 }
 
-func (w *world) Unlinked(context.Context) (map[types.UID][]eviction.Unlinked, bool, error) {
+func (w *world) Renewed(ctx context.Context, since time.Time) (*statsapi.Summary, eviction.Late, error) {
+	summary, err := w.Summary(ctx, renewed)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sinces = append(w.sinces, since)
+	late := eviction.Late{Layers: map[types.UID]bool{}}
+	for name := range w.late {
+		late.Layers[types.UID(name)] = true
+	}
+	return summary, late, err
+}
+
+func (w *world) Unlinked(context.Context) (map[types.UID][]eviction.Unlinked, map[types.UID]bool, bool, error) {
 	w.mu.Lock()
 	takes := w.lookTakes
 	w.looks++
@@ -326,7 +354,11 @@ func (w *world) Unlinked(context.Context) (map[types.UID][]eviction.Unlinked, bo
 	for name, bytes := range w.unlinked {
 		out[types.UID(name)] = []eviction.Unlinked{{Container: "c", Root: eviction.Files{Bytes: bytes, Count: 1}, Largest: "/scratch/" + name}}
 	}
-	return out, !w.some, nil
+	late := map[types.UID]bool{}
+	for name := range w.someOf {
+		late[types.UID(name)] = true
+	}
+	return out, late, !w.some && len(late) == 0, nil
 }
 
 // wantStops compares the pods that were stopped.

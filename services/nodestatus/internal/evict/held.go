@@ -58,7 +58,7 @@ func (l *Loop) heldBreaches(ctx context.Context, pods []*v1.Pod, figures evictio
 
 // confirmed are the breaches of suspects that are so by figures from since they are.
 func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, layout threshold.Layout) []eviction.Breach {
-	summary, err := l.deps.Stats.Summary(ctx, Renewed)
+	summary, late, err := l.deps.Stats.Renewed(ctx, time.Time{})
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Pods that hold removed files open are not looked at, stats does not answer", "err", err)
 		return nil
@@ -69,6 +69,9 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, layout threshold.L
 	}
 	figures, sure := eviction.FiguresOf(summary), map[types.UID][]eviction.Unlinked{}
 	for _, pod := range pods {
+		if late.Directories[pod.UID] { // A file may count in a directory, too, that was measured before it was removed.
+			continue
+		}
 		s := l.suspects[pod.UID]
 		sure[pod.UID] = eviction.Weighed(eviction.Least(s.files, held[pod.UID]), figures[string(pod.UID)], s.since)
 	}
@@ -77,7 +80,7 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, layout threshold.L
 
 // held are the files without a name that pods hold open, as far as stats had time to look.
 func (l *Loop) held(ctx context.Context) (files map[types.UID][]eviction.Unlinked, ok bool) {
-	files, _, err := l.deps.Stats.Unlinked(ctx)
+	files, _, _, err := l.deps.Stats.Unlinked(ctx)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Open files without a name do not count for limits of local storage, stats does not answer", "err", err)
 	}

@@ -21,9 +21,13 @@ import (
 // something else.
 const remeasured = 200 * time.Millisecond
 
-// layersAge is how old the runtime's figures of layers may be: it measures every ten
-// seconds.
-const layersAge = 12 * time.Second
+const (
+	// layersAge is how old the runtime's figures of layers may be: it measures every ten
+	// seconds. So long a pod is waited for that may have more than is known.
+	layersAge = 12 * time.Second
+	// newly is how old figures may be by which a pod is chosen, if they are of since then.
+	newly = 3 * time.Second
+)
 
 // relieve does the next thing about the first of what is short that is to be tried
 // now.
@@ -102,18 +106,21 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	if !ok {
 		return
 	}
-	figures := eviction.FiguresOf(summary)
+	figures, since := eviction.FiguresOf(summary), l.sinceOf(m)
 	var unlinked map[types.UID][]eviction.Unlinked
+	var late eviction.Late
 	if pressure.KindOf(m.Signal) == pressure.Disk {
 		var err error
-		if figures, err = l.renewed(ctx, m, layout); err != nil {
+		if m, figures, late, err = l.renewed(ctx, m, since); err != nil {
 			l.hold(ctx, m, soon, err.Error())
 			return
 		}
-		if unlinked, d.Why, err = l.unlinked(ctx, m); err != nil {
+		var holders map[types.UID]bool
+		if unlinked, holders, d.Why, err = l.unlinked(ctx, m); err != nil {
 			l.hold(ctx, m, soon, err.Error())
 			return
 		}
+		late.Holders = holders
 	}
 	ranked := eviction.Rank(m.By, layout, pods.Pods, figures, unlinked)
 	for i := range ranked {
@@ -122,6 +129,15 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 		}
 	}
 	slices.SortStableFunc(ranked, func(a, b eviction.Candidate) int { return btoi(a.Not != "") - btoi(b.Not != "") })
+	if pod := eviction.Unsure(m.By, layout, ranked, late); pod != nil {
+		why := fmt.Sprintf("what pod %s/%s has on the disk was not all measured since it is short, and who has the most is not known", pod.Namespace, pod.Name)
+		if time.Since(since) < layersAge {
+			l.hold(ctx, m, soon, why)
+			return
+		}
+		d.Why += "; " + why
+	}
+	delete(l.since, m.Signal)
 	d.consider(ranked)
 	l.announce(ctx, m)
 	if l.reclaim != nil && pressure.KindOf(m.Signal) == pressure.Disk {
@@ -169,36 +185,53 @@ func (l *Loop) pods(ctx context.Context, m pressure.Met, layout threshold.Layout
 }
 
 // unlinked are the files without a name that pods hold open; but is what is to be said
-// where that is not all. Stats is not waited for for long.
-func (l *Loop) unlinked(ctx context.Context, m pressure.Met) (files map[types.UID][]eviction.Unlinked, but string, err error) {
-	files, all, err := l.deps.Stats.Unlinked(ctx)
+// where that is not all and it is not known of whom. Stats is not waited for for long.
+func (l *Loop) unlinked(ctx context.Context, m pressure.Met) (files map[types.UID][]eviction.Unlinked, late map[types.UID]bool, but string, err error) {
+	files, late, all, err := l.deps.Stats.Unlinked(ctx)
 	switch {
-	case err == nil && all:
-		return files, "", nil
+	case err == nil && (all || len(late) > 0):
+		return files, late, "", nil
 	case time.Since(m.Since) < layersAge && err == nil:
-		return nil, "", errors.New("stats had no time to look at all open files: who holds a removed one may not be known")
+		return nil, nil, "", errors.New("stats had no time to look at all open files: who holds a removed one may not be known")
 	case time.Since(m.Since) < layersAge:
-		return nil, "", fmt.Errorf("stats does not say who holds removed files open: %w", err)
+		return nil, nil, "", fmt.Errorf("stats does not say who holds removed files open: %w", err)
 	}
-	return files, "; not all open files were looked at: another may hold more in files that were removed", nil
+	return files, nil, "; not all open files were looked at: another may hold more in files that were removed", nil
+}
+
+// sinceOf is how old figures may be by which a pod is chosen: the same until it is, for what
+// there was no time to measure is measured next. What was done has its effect in them.
+func (l *Loop) sinceOf(m pressure.Met) time.Time {
+	now := time.Now()
+	if since := l.since[m.Signal]; !since.Before(l.after) && now.Sub(since) < layersAge+newly {
+		return since
+	}
+	since := m.Since
+	if since.Before(l.after) {
+		since = l.after
+	}
+	if now.Sub(since).Abs() > newly {
+		since = now
+	}
+	l.since[m.Signal] = since
+	return since
 }
 
 // renewed are figures of what lies on disks that are as new as the shortage, if that is
 // not over by then: by older ones somebody would go who has little. But the runtime
-// measures layers by itself, and is not waited for for long.
-func (l *Loop) renewed(ctx context.Context, m pressure.Met, layout threshold.Layout) (eviction.Figures, error) {
-	summary, err := l.deps.Stats.Summary(ctx, Renewed)
+// measures layers by itself, and stats may have no time for all: late are those of which
+// there are no such figures.
+func (l *Loop) renewed(ctx context.Context, m pressure.Met, since time.Time) (now pressure.Met, figures eviction.Figures, late eviction.Late, err error) {
+	summary, late, err := l.deps.Stats.Renewed(ctx, since)
 	if err != nil {
-		return nil, fmt.Errorf("stats does not say what the pods use: %w", err)
+		return m, nil, late, fmt.Errorf("stats does not say what the pods use: %w", err)
 	}
-	if _, short := eviction.Confirm(m, eviction.Observe(summary)); !short {
-		return nil, errors.New("enough is left since the disks were measured anew")
+	now, short := eviction.Confirm(m, eviction.Observe(summary))
+	if !short {
+		return m, nil, late, errors.New("enough is left since the disks were measured anew")
 	}
-	figures := eviction.FiguresOf(summary)
-	if name, older := eviction.Older(m, layout, figures); older && time.Since(m.Since) < layersAge {
-		return nil, fmt.Errorf("what the writable layer of a container of pod %s weighs was measured before the shortage began", name)
-	}
-	return figures, nil
+	figures = eviction.FiguresOf(summary)
+	return now, figures, late.With(figures, since), nil
 }
 
 // gathers says whether podsync is to be given time to hear of its pods.

@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -65,13 +66,20 @@ func Breaches(pods []*v1.Pod, figures Figures, unlinked map[types.UID][]Unlinked
 }
 
 // Enough says whether what a pod had may be enough for a threshold once it has ended.
-// Of one without figures nobody knows, so that it may.
+// Of one without figures nobody knows, so that it may, and so of one with a layer that was
+// never weighed.
 func Enough(m pressure.Met, layout threshold.Layout, pod *v1.Pod, s *statsapi.PodStats) bool {
-	if s == nil {
+	if s == nil || partsOf(m.Signal, layout).layers && pressure.KindOf(m.Signal) == pressure.Disk && unweighed(s) {
 		return true
 	}
 	usage, known := usageOf(m.By, layout, pod, s)
 	return !known || m.By.Available+uint64(max(usage, 0)) >= m.Enough(m.By.Capacity)
+}
+
+func unweighed(s *statsapi.PodStats) bool {
+	return slices.ContainsFunc(s.Containers, func(c statsapi.ContainerStats) bool {
+		return c.Rootfs == nil || c.Rootfs.Time.IsZero() && used(v1.ResourceEphemeralStorage, c.Rootfs) == 0
+	})
 }
 
 func emptyDirBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, _ threshold.Layout) (Breach, bool) {

@@ -79,12 +79,22 @@ func TestFilesThatWereRemovedAndAreOpenCountForLimits(t *testing.T) {
 	two := limited("4Mi")
 	two.Spec.Containers = append(two.Spec.Containers, *limited("100Mi").Spec.Containers[0].DeepCopy())
 	two.Spec.Containers[1].Name = "d"
+	inA := []Unlinked{{Container: "c", Root: Files{Bytes: 3 * mi}, Volumes: map[string]Files{"a": {Bytes: 3 * mi}}, Largest: "/scratch/f"}}
+	inCache := []Unlinked{
+		{Container: "c", Root: Files{Bytes: 3 * mi}, Volumes: map[string]Files{"cache": {Bytes: 2 * mi}, "a": {Bytes: 1 * mi}}, Largest: "/scratch/f"},
+		{Container: "d", Root: Files{Bytes: 1 * mi}, Volumes: map[string]Files{"cache": {Bytes: 1 * mi}}},
+	}
 	for name, test := range map[string]struct {
 		pod    *v1.Pod
 		held   []Unlinked
 		layout threshold.Layout
 		signal string
 	}{
+		"known to be in this volume":        {limited("", emptyDir("cache", "4Mi", ""), emptyDir("a", "", ""), host), inCache, threshold.Layout{}, emptyDirLimit},
+		"known to be in the other volume":   {limited("", emptyDir("cache", "4Mi", ""), emptyDir("a", "", "")), inA, threshold.Layout{}, ""},
+		"known to be in the only volume":    {limited("", emptyDir("a", "4Mi", "")), inA, threshold.Layout{}, emptyDirLimit},
+		"known, though the host's is there": {limited("4Mi", emptyDir("a", "", ""), host), inA, threshold.Layout{}, podLimit},
+		"known to be in none of its own":    {limited("4Mi", emptyDir("cache", "4Mi", "")), inA, threshold.Layout{}, ""},
 		"the pod":                           {limited("4Mi"), held, threshold.Layout{}, podLimit},
 		"the pod, in a layer":               {limited("4Mi"), layer, threshold.Layout{}, podLimit},
 		"a container":                       {two, layer, threshold.Layout{}, containerLimit},

@@ -26,8 +26,10 @@ type Candidate struct {
 	// Unlinked names files without a name that it holds open, which Usage counts; empty
 	// when there are none.
 	Unlinked string
-	// Not is why it is not evicted whatever its figures are; empty when it may be.
-	Not string
+	// Not is why it is not evicted whatever its figures are; empty when it may be. Unknown:
+	// that is because there are none.
+	Not     string
+	Unknown bool
 }
 
 // Rank orders pods for what a signal says: the first is the one to go. Those that may
@@ -63,6 +65,7 @@ func candidate(by pressure.Signal, layout threshold.Layout, pod *v1.Pod, stats *
 		c.Priority = *pod.Spec.Priority
 	}
 	if stats == nil {
+		c.Unknown = c.Not == ""
 		c.Not = cmp.Or(c.Not, "stats has no figures of it")
 		return c
 	}

@@ -2,13 +2,11 @@ package eviction
 
 import (
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/polylet/polylet/internal/threshold"
-	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
 
 // parts are what of a pod is on a filesystem.
@@ -84,20 +82,4 @@ func atMost(used, capacity *uint64) int64 {
 		return whole(min(*used, *capacity))
 	}
 	return whole(*used)
-}
-
-// Older names a pod whose writable layers count for a threshold and were measured before
-// that was met; older: there is one.
-func Older(m pressure.Met, layout threshold.Layout, figures Figures) (name string, older bool) {
-	if !partsOf(m.Signal, layout).layers {
-		return "", false
-	}
-	for _, pod := range figures {
-		for i := range pod.Containers {
-			if f := pod.Containers[i].Rootfs; f != nil && !f.Time.IsZero() && f.Time.Time.Before(m.Since.Truncate(time.Second)) {
-				return pod.PodRef.Namespace + "/" + pod.PodRef.Name, true
-			}
-		}
-	}
-	return "", false
 }

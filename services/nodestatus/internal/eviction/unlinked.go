@@ -19,6 +19,8 @@ type Unlinked struct {
 	Container string
 	// Root lie on the filesystem of the root directory, Layer in the writable layer.
 	Root, Layer Files
+	// Volumes are those of Root of which it is known in which volume they lie, by volume.
+	Volumes map[string]Files
 	// Largest is what the largest of them was called.
 	Largest string
 }
@@ -59,28 +61,37 @@ func unlinkedOf(by pressure.Signal, layout threshold.Layout, all []Unlinked) (us
 
 // removed is what of a pod's open files without a name counts for its own limits.
 type removed struct {
-	// volumes lies in emptyDirs, on the one of this name if that is known; layers in the
-	// writable layers, by container.
+	// volumes lies in emptyDirs, known in which of them; the rest is in the one of this name
+	// if that is known; layers in the writable layers, by container.
 	volumes int64
+	known   map[string]int64
 	volume  string
 	layers  map[string]int64
 	named   string
 }
 
-// removedOf says what counts. What lies on the filesystem of the root directory may be in
-// any volume that is there: it counts only for a pod of whose volumes all do.
+// removedOf says what counts. What lies on the filesystem of the root directory counts if it
+// is known to lie in an emptyDir. Of the rest, which may be in any volume that is there, it
+// does only for a pod of whose volumes all do.
 func removedOf(pod *v1.Pod, all []Unlinked) removed {
-	out, most := removed{layers: map[string]int64{}}, int64(0)
+	out, most := removed{known: map[string]int64{}, layers: map[string]int64{}}, int64(0)
 	dirs, own := emptyDirs(pod)
 	if len(dirs) == 1 {
 		out.volume = dirs[0]
 	}
 	for _, u := range all {
-		n := whole(u.Layer.Bytes)
+		n, rest := whole(u.Layer.Bytes), whole(u.Root.Bytes)
 		out.layers[u.Container] += n
-		if own {
-			out.volumes += whole(u.Root.Bytes)
-			n += whole(u.Root.Bytes)
+		for name, v := range u.Volumes {
+			rest -= whole(v.Bytes)
+			if slices.Contains(dirs, name) {
+				out.known[name] += whole(v.Bytes)
+				n += whole(v.Bytes)
+			}
+		}
+		if rest > 0 && own {
+			out.volumes += rest
+			n += rest
 		}
 		if n > most {
 			most, out.named = n, heldOpen(u, bytes(n).String())
@@ -95,15 +106,19 @@ func (r removed) all() int64 {
 	for _, n := range r.layers {
 		sum += n
 	}
+	for _, n := range r.known {
+		sum += n
+	}
 	return sum
 }
 
 // of is what lies in a volume, as far as that is known.
 func (r removed) of(v *v1.Volume) int64 {
-	if v.Name != r.volume {
-		return 0
+	sum := r.known[v.Name]
+	if v.Name == r.volume {
+		sum += r.volumes
 	}
-	return r.volumes
+	return sum
 }
 
 // emptyDirs are a pod's that are on a disk. own: it can write to no other volume on the
@@ -131,7 +146,11 @@ func Least(first, second []Unlinked) (out []Unlinked) {
 	for _, a := range first {
 		for _, b := range second {
 			if a.Container == b.Container {
-				b.Root, b.Layer = least(a.Root, b.Root), least(a.Layer, b.Layer)
+				volumes := map[string]Files{}
+				for name, v := range b.Volumes {
+					volumes[name] = least(a.Volumes[name], v)
+				}
+				b.Root, b.Layer, b.Volumes = least(a.Root, b.Root), least(a.Layer, b.Layer), volumes
 				out = append(out, b)
 			}
 		}

@@ -40,36 +40,13 @@ func TestOpenFilesWithoutANameCountForTheFilesystemTheyLieOn(t *testing.T) {
 	}
 }
 
-func TestLayersThatWereMeasuredBeforeAShortageAreOld(t *testing.T) {
-	began := time.Unix(1000, 0)
-	of := func(at time.Time) Figures {
-		return Figures{"u": {PodRef: statsapi.PodReference{Namespace: "ns", Name: "p"}, Containers: []statsapi.ContainerStats{{Rootfs: &statsapi.FsStats{Time: metav1.NewTime(at)}}}}}
-	}
-	for name, test := range map[string]struct {
-		signal string
-		layout threshold.Layout
-		at     time.Time
-		want   bool
-	}{
-		"before":            {"imagefs.available", threshold.Layout{ImagesApart: true}, began.Add(-time.Second), true},
-		"since":             {"imagefs.available", threshold.Layout{ImagesApart: true}, began, false},
-		"unknown":           {"imagefs.available", threshold.Layout{ImagesApart: true}, time.Time{}, false},
-		"of another disk":   {"nodefs.available", threshold.Layout{ImagesApart: true}, began.Add(-time.Second), false},
-		"of the only disk":  {"nodefs.available", threshold.Layout{}, began.Add(-time.Second), true},
-		"of nobody's layer": {"imagefs.available", threshold.Layout{ImagesApart: true, ContainersApart: true}, began.Add(-time.Second), false},
-	} {
-		m := pressure.Met{Threshold: threshold.Threshold{Signal: test.signal}, Since: began.Add(300 * time.Millisecond)}
-		if who, older := Older(m, test.layout, of(test.at)); older != test.want || older && who != "ns/p" {
-			t.Errorf("%s: %v, %s", name, older, who)
-		}
-	}
-}
-
 func TestWhatWasHeldAllTheTimeCountsAndInALayerOnlyWhatWasWeighedMeanwhile(t *testing.T) {
 	first := []Unlinked{{Container: "c", Root: Files{3, 1}, Layer: Files{9, 2}}, {Container: "gone", Root: Files{1, 1}}}
 	second := []Unlinked{{Container: "c", Root: Files{5, 1}, Layer: Files{7, 2}, Largest: "/f"}, {Container: "new", Root: Files{1, 1}}}
+	first[0].Volumes = map[string]Files{"a": {2, 1}, "gone": {1, 1}}
+	second[0].Volumes = map[string]Files{"a": {4, 1}, "new": {1, 1}}
 	got := Least(first, second)
-	if want := []Unlinked{{Container: "c", Root: Files{3, 1}, Layer: Files{7, 2}, Largest: "/f"}}; !reflect.DeepEqual(got, want) {
+	if want := []Unlinked{{Container: "c", Root: Files{3, 1}, Layer: Files{7, 2}, Volumes: map[string]Files{"a": {2, 1}, "new": {}}, Largest: "/f"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	since := time.Unix(100, 0)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -57,23 +58,45 @@ func (p *Pods) SetPressure(parent context.Context, conditions []string, ttl time
 
 // Summary asks for the node's figures.
 func (s *Stats) Summary(parent context.Context, detail evict.Detail) (*statsapi.Summary, error) {
+	out, _, err := s.summary(parent, &statsv1.GetSummaryRequest{OnlyCpuAndMemory: detail == evict.Brief, RenewLayers: detail == evict.Weighed, CountThreads: detail == evict.Full})
+	return out, err
+}
+
+// Renewed asks for them with what lies on disks measured since a time, or anew if that is
+// zero, and of which pods there was no time for that; an older stats measures all anew.
+func (s *Stats) Renewed(parent context.Context, since time.Time) (*statsapi.Summary, eviction.Late, error) {
+	req := &statsv1.GetSummaryRequest{RenewDisk: true}
+	if !since.IsZero() {
+		req.RenewSince = timestamppb.New(since)
+	}
+	out, r, err := s.summary(parent, req)
+	return out, eviction.Late{Layers: set(r.GetUnweighedPodUids()), Directories: set(r.GetUnmeasuredPodUids())}, err
+}
+
+func set(uids []string) map[types.UID]bool {
+	out := make(map[types.UID]bool, len(uids))
+	for _, uid := range uids {
+		out[types.UID(uid)] = true
+	}
+	return out
+}
+
+func (s *Stats) summary(parent context.Context, req *statsv1.GetSummaryRequest) (*statsapi.Summary, *statsv1.GetSummaryResponse, error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
-	r, err := s.client.GetSummary(ctx, &statsv1.GetSummaryRequest{
-		OnlyCpuAndMemory: detail == evict.Brief, RenewDisk: detail == evict.Renewed, RenewLayers: detail == evict.Weighed, CountThreads: detail == evict.Full,
-	})
+	r, err := s.client.GetSummary(ctx, req)
 	if err != nil {
-		return nil, fmt.Errorf("ask stats for the summary: %w", rpcerr.FromStatus(err))
+		return nil, nil, fmt.Errorf("ask stats for the summary: %w", rpcerr.FromStatus(err))
 	}
 	if r.GetNameless() {
-		return nil, fmt.Errorf("%w: stats was just started and has not heard which pods there are", rpcerr.ErrUnavailable)
+		return nil, nil, fmt.Errorf("%w: stats was just started and has not heard which pods there are", rpcerr.ErrUnavailable)
 	}
 	out := &statsapi.Summary{}
 	if err := json.Unmarshal(r.GetSummaryJson(), out); err != nil {
-		return nil, fmt.Errorf("%w: decode the summary of stats: %w", rpcerr.ErrInternal, err)
+		return nil, nil, fmt.Errorf("%w: decode the summary of stats: %w", rpcerr.ErrInternal, err)
 	}
 	countThreads(out.Pods, r.GetThreads())
-	return out, nil
+	return out, r, nil
 }
 
 // countThreads has each thread count where the summary counts processes: the machine has
@@ -88,22 +111,33 @@ func countThreads(pods []statsapi.PodStats, threads map[string]uint64) {
 }
 
 // Unlinked asks for the files without a name that containers hold open, by pod; of an
-// older stats there are none. all: there was time to look at every one.
-func (s *Stats) Unlinked(parent context.Context) (files map[types.UID][]eviction.Unlinked, all bool, err error) {
+// older stats there are none. all: there was time to look at every one; late are the pods
+// of which there was not, as far as stats says so.
+func (s *Stats) Unlinked(parent context.Context) (files map[types.UID][]eviction.Unlinked, late map[types.UID]bool, all bool, err error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
 	r, err := s.client.ListUnlinkedFiles(ctx, &statsv1.ListUnlinkedFilesRequest{})
 	if err = rpcerr.FromStatus(err); err != nil && !errors.Is(err, rpcerr.ErrUnimplemented) {
-		return nil, false, fmt.Errorf("ask stats for open files without a name: %w", err)
+		return nil, nil, false, fmt.Errorf("ask stats for open files without a name: %w", err)
 	}
-	out := map[types.UID][]eviction.Unlinked{}
+	files, late = map[types.UID][]eviction.Unlinked{}, map[types.UID]bool{}
 	for _, u := range r.GetContainers() {
 		uid := types.UID(u.GetPodUid())
-		out[uid] = append(out[uid], eviction.Unlinked{
+		if u.GetIncomplete() {
+			late[uid] = true
+		}
+		held := eviction.Unlinked{
 			Container: u.GetContainer(), Largest: u.GetLargest(),
 			Root:  eviction.Files{Bytes: u.GetRootBytes(), Count: u.GetRootFiles()},
 			Layer: eviction.Files{Bytes: u.GetLayerBytes(), Count: u.GetLayerFiles()},
-		})
+		}
+		for _, v := range u.GetVolumes() {
+			if held.Volumes == nil {
+				held.Volumes = map[string]eviction.Files{}
+			}
+			held.Volumes[v.GetVolume()] = eviction.Files{Bytes: v.GetBytes(), Count: v.GetFiles()}
+		}
+		files[uid] = append(files[uid], held)
 	}
-	return out, !r.GetIncomplete(), nil
+	return files, late, !r.GetIncomplete(), nil
 }

@@ -3,6 +3,8 @@ package peer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
@@ -64,13 +67,21 @@ func (f fakeStats) ListUnlinkedFiles(ctx context.Context, r *statsv1.ListUnlinke
 		return f.UnimplementedStatsServiceServer.ListUnlinkedFiles(ctx, r)
 	}
 	return &statsv1.ListUnlinkedFilesResponse{Containers: []*statsv1.UnlinkedFiles{
-		{PodUid: "u", Container: "c", RootBytes: 1, RootFiles: 2, LayerBytes: 3, LayerFiles: 4, Largest: "/x"},
+		{PodUid: "u", Container: "c", RootBytes: 1, RootFiles: 2, LayerBytes: 3, LayerFiles: 4, Largest: "/x", Volumes: []*statsv1.UnlinkedInVolume{{Volume: "v", Bytes: 5, Files: 6}}},
+		{PodUid: "w", Container: "d", Incomplete: true},
 	}, Incomplete: true}, nil
 }
 
 func (f fakeStats) GetSummary(_ context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
 	if r.GetOnlyCpuAndMemory() {
 		return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{"nodeName":"n"},"pods":[]}`), Nameless: f.nameless}, nil
+	}
+	if r.GetRenewDisk() {
+		out := &statsv1.GetSummaryResponse{SummaryJson: []byte(`{}`), UnweighedPodUids: []string{"a"}, UnmeasuredPodUids: []string{"b", "c"}}
+		if r.GetRenewSince() != nil {
+			out.SummaryJson = fmt.Appendf(nil, `{"node":{"nodeName":"since %d"}}`, r.GetRenewSince().GetSeconds())
+		}
+		return out, nil
 	}
 	return &statsv1.GetSummaryResponse{SummaryJson: []byte("{")}, nil
 }
@@ -162,6 +173,17 @@ func TestASummaryIsReadOrRefused(t *testing.T) {
 	}
 }
 
+func TestWhatIsMeasuredAnewIsSaidWithWhoIsLate(t *testing.T) {
+	stats := statsOf(t, fakeStats{})
+	s, late, err := stats.Renewed(t.Context(), time.Unix(5, 0))
+	if err != nil || s.Node.NodeName != "since 5" || len(late.Layers) != 1 || !late.Layers["a"] || len(late.Directories) != 2 || !late.Directories["c"] {
+		t.Errorf("%v, %+v, %v", s, late, err)
+	}
+	if s, _, err := stats.Renewed(t.Context(), time.Time{}); err != nil || s.Node.NodeName != "" {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
 func TestASummaryOfAStatsThatKnowsNoPodsYetSaysNothing(t *testing.T) {
 	if _, err := statsOf(t, fakeStats{nameless: true}).Summary(t.Context(), evict.Brief); !errors.Is(err, rpcerr.ErrUnavailable) {
 		t.Errorf("%v", err)
@@ -169,12 +191,15 @@ func TestASummaryOfAStatsThatKnowsNoPodsYetSaysNothing(t *testing.T) {
 }
 
 func TestOpenFilesWithoutANameComeByPodAndAnOlderStatsHasNone(t *testing.T) {
-	got, all, err := statsOf(t, fakeStats{}).Unlinked(t.Context())
-	want := eviction.Unlinked{Container: "c", Root: eviction.Files{Bytes: 1, Count: 2}, Layer: eviction.Files{Bytes: 3, Count: 4}, Largest: "/x"}
-	if err != nil || all || len(got["u"]) != 1 || got["u"][0] != want {
-		t.Errorf("%+v, %v", got, err)
+	got, late, all, err := statsOf(t, fakeStats{}).Unlinked(t.Context())
+	want := eviction.Unlinked{
+		Container: "c", Root: eviction.Files{Bytes: 1, Count: 2}, Layer: eviction.Files{Bytes: 3, Count: 4}, Largest: "/x",
+		Volumes: map[string]eviction.Files{"v": {Bytes: 5, Count: 6}},
 	}
-	if got, all, err := statsOf(t, fakeStats{old: true}).Unlinked(t.Context()); err != nil || !all || len(got) > 0 {
+	if err != nil || all || len(got["u"]) != 1 || !reflect.DeepEqual(got["u"][0], want) || !reflect.DeepEqual(late, map[types.UID]bool{"w": true}) {
+		t.Errorf("%+v, %v, %v", got, late, err)
+	}
+	if got, _, all, err := statsOf(t, fakeStats{old: true}).Unlinked(t.Context()); err != nil || !all || len(got) > 0 {
 		t.Errorf("%+v, %v, %v", got, all, err)
 	}
 }

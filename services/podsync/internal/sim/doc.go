@@ -34,7 +34,8 @@
 // their volumes become larger, and some are devices. In some, other images come under the
 // name that pods run, of which some ask for the newest. In some the node evicts pods, with
 // grace periods of all lengths, once or again with less, while podsync dies before or
-// after its answer, and has room made.
+// after its answer, and has room made. In some it is short of memory, and a controller
+// makes a pod anew each time that it is evicted.
 //
 // # Faults
 //
@@ -66,7 +67,8 @@
 // has ended only move one way; an ended phase stands only when nothing runs; an
 // object is deleted last, and its status says how it ended; a pod whose eviction was
 // answered ends with that reason and message unless it had ended before, nothing of it
-// is made any more, and nobody else is evicted (evict_test.go); every mount has an owner, and
+// is made any more, and nobody else is evicted (evict_test.go); of a controller whose pods
+// are evicted again and again none starts before its back-off is over (edge_test.go); every mount has an owner, and
 // that of a claim's volume a claim that is bound; no container starts before what its pod
 // keeps in memory, and the volumes of its claims, are mounted. Of CSI drivers' volumes
 // (judgecsi_test.go): nothing is asked for twice, or during another call for the same

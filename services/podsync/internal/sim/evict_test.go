@@ -75,7 +75,11 @@ func (w *world) serving() (*life, podsyncv1.PodSyncServiceServer) {
 // evict asks for a pod's end, some times if podsync is away, as who judges would.
 func (w *world) evict(sub *subject, grace time.Duration, death deathOf) {
 	w.lives.Go(func() {
-		message := "evicted at " + time.Now().UTC().Format("15:04:05.000")
+		message := ""
+		if sub.isHog() {
+			message = lowOn
+		}
+		message += "evicted at " + time.Now().UTC().Format("15:04:05.000")
 		for range 5 {
 			if w.evictOnce(sub, message, grace, death) {
 				return

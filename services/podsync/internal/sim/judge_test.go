@@ -38,6 +38,8 @@ type judge struct {
 	// images are what the registry has had under the name that pods run, oldest first;
 	// none while nobody has pushed one.
 	images []registered
+	// notBefore is when pods may start whose start is to be put off.
+	notBefore map[*subject]time.Time
 	// away: podsync has died and does not run again yet.
 	away bool
 	// asks are podsync's calls for an end, by pod UID, in order.
@@ -129,7 +131,7 @@ func newJudge(w *world) *judge {
 	return &judge{
 		disks: newAccount(),
 
-		w: w, facts: map[string]*facts{}, owners: map[string]*facts{}, names: map[string]*record{},
+		w: w, facts: map[string]*facts{}, notBefore: map[*subject]time.Time{}, owners: map[string]*facts{}, names: map[string]*record{},
 		made: map[string]fakecri.Transition{}, ready: map[string]map[string]bool{}, bounds: map[string]bool{}, networks: map[string]map[string]bool{},
 		hooking: map[string]bool{}, asks: map[string][]ask{}, failures: map[string]time.Time{}, cut: map[string]cut{}, renewed: map[string]bool{}, disturbed: map[string]bool{}, forgotten: map[string]bool{},
 	}

@@ -139,6 +139,7 @@ func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string,
 		j.violationLocked("container %s of pod %s was started though the pod is %s", tr.Name, tr.Pod, f.phase)
 	}
 	j.comesBack(tr, f)
+	j.tooSoon(tr.At, f)
 	j.ordered(tr, f)
 	j.hooked(tr, f)
 	j.hookBegins(tr, f)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,6 +55,10 @@ func TestEveryBrokenPromiseOfEvictionsIsFound(t *testing.T) {
 		{"an eviction of a critical pod", sabotage{scenario: evicted(critical, ownGrace, survives, nothing)}, ""},
 		{"room that is made", sabotage{scenario: with(only("job", 0), 20*time.Second, "the node needs room", func(w *world) { w.reclaim() })}, ""},
 
+		{"a controller whose pods are evicted again and again", sabotage{scenario: edgeOf(false)}, ""},
+		{"such a controller, and podsync dies", sabotage{scenario: with(edgeOf(false), 25*time.Second, "podsync is killed", func(w *world) { w.crash("SIGKILL") })}, ""},
+		{"such a controller without a back-off", sabotage{scenario: edgeOf(true)}, "before the back-off was over of a controller whose pods are evicted again and again"},
+
 		{"an eviction that is forgotten", sabotage{scenario: evicted("stubborn", ownGrace, diesAfterAnswer, forgetsStops)}, "pod p0 (stubborn) should have been evicted"},
 		{"an eviction that a deletion forgets", sabotage{scenario: evicted("stubborn", ownGrace, diesAfterAnswer, func(w *world) {
 			forgetsStops(w)
@@ -82,6 +87,16 @@ func TestEveryBrokenPromiseOfEvictionsIsFound(t *testing.T) {
 		})}, "pod p0 cannot be evicted"},
 	} {
 		t.Run(tc.name, func(t *testing.T) { finds(t, tc.shot, tc.want) })
+	}
+}
+
+// edgeOf is a scenario of hogs of one controller; untold: podsync does not hear that the
+// node is short of memory.
+func edgeOf(untold bool) func(int64) *scenario {
+	return func(seed int64) *scenario {
+		s := &scenario{noisy: time.Minute, byName: map[string]*subject{}}
+		s.edge(0, 5, rand.New(rand.NewPCG(uint64(seed), 31)), untold)
+		return s
 	}
 }
 

@@ -83,6 +83,7 @@ func newScenario(seed int64) *scenario {
 	s.growths(seed)
 	s.damages(seed)
 	s.pushes(seed)
+	s.edges(seed) // last: all pods are to be admitted
 	slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return s
 }

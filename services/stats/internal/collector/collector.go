@@ -55,9 +55,11 @@ type Config struct {
 
 // Deps is who is asked.
 type Deps struct {
-	Meter       *sampler.Meter
-	Names       *inventory.Table
-	Runtime     *disk.Runtime
+	Meter   *sampler.Meter
+	Names   *inventory.Table
+	Runtime *disk.Runtime
+	// Layers weighs what the runtime weighs seldom; nil: nobody does.
+	Layers      *disk.Layers
 	Directories *disk.Trees
 	Driven      *disk.Drivens
 	Machine     *machine.Machine
@@ -90,9 +92,10 @@ func (c *Collector) podsCgroup() string { return cmp.Or(c.deps.Names.PodsCgroup(
 type Asked struct {
 	// OnlyCPUAndMemory leaves out all else.
 	OnlyCPUAndMemory bool
-	// Renew has what lies on disks measured anew, whenever it was before; RenewLayers has
-	// the runtime asked alone.
+	// Renew has what lies on disks measured anew that was not since a time, or whenever it
+	// was if that is zero; RenewLayers has the runtime asked alone.
 	Renew, RenewLayers bool
+	Since              time.Time
 }
 
 // Summary collects the facts of /stats/summary.
@@ -133,17 +136,26 @@ func (c *Collector) Threads(rows []sampler.Row) map[string]uint64 {
 }
 
 func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked Asked) (*summary.Disk, error) {
-	wait, directoriesOf := waitTimeout, c.deps.Directories.Get
 	if asked.Renew {
-		wait, directoriesOf = renewTimeout, c.deps.Directories.Renew
+		return c.renewed(ctx, pods, asked.Since)
 	}
-	waitCtx, cancel := context.WithTimeout(ctx, wait)
+	waitCtx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	// A runtime that does not answer, as when its disk is full, takes nobody else's time.
 	var usage disk.RuntimeUsage
 	var asking sync.WaitGroup
-	asking.Go(func() { usage = c.usage(waitCtx, asked.Renew || asked.RenewLayers) })
-	out := &summary.Disk{Own: map[string][]string{}}
+	asking.Go(func() { usage = c.usage(waitCtx, asked.RenewLayers) })
+	out := &summary.Disk{}
+	out.Directories = c.deps.Directories.Get(waitCtx, c.places(pods, out))
+	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
+	asking.Wait()
+	out.Layers = usage.Layers
+	return out, c.filesystems(ctx, out, usage)
+}
+
+// places lists all that is measured of pods, and says which are a pod's own.
+func (c *Collector) places(pods []inventory.PresentPod, out *summary.Disk) []disk.Directory {
+	out.Own = map[string][]string{}
 	dirs := directories(pods)
 	for _, pod := range pods {
 		for _, dir := range c.own(pod) {
@@ -151,11 +163,7 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 			out.Own[pod.Sandbox.Pod.UID] = append(out.Own[pod.Sandbox.Pod.UID], dir.Path)
 		}
 	}
-	out.Directories = directoriesOf(waitCtx, dirs)
-	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
-	asking.Wait()
-	out.Layers = usage.Layers
-	return out, c.filesystems(ctx, out, usage)
+	return dirs
 }
 
 // filesystems measures what is left, after all that is waited for: who acts upon it wants

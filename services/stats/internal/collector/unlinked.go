@@ -3,22 +3,36 @@ package collector
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/polylet/polylet/services/stats/internal/process"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
 )
 
-// unlinkedTime is how long all open files of all containers may be looked at.
-const unlinkedTime = 2 * time.Second
+const (
+	// unlinkedTime is how long all open files of all containers may be looked at, and
+	// turn how long those of one before those of the others: it decides how many it has.
+	unlinkedTime = 2 * time.Second
+	turn         = 100 * time.Millisecond
+	// mostSeen bounds of how many processes of a container the mounts are read.
+	mostSeen = 16
+	// mostStrays bounds of how many files it is found out who has given them away.
+	mostStrays = 4096
+)
 
-// Unlinked are files of a container that it holds open and that have no name any more.
+// Unlinked are files of a container that are open and have no name any more.
 type Unlinked struct {
 	PodUID, Container string
 	// Root lie on the filesystem of the root directory, Layer in the container's
 	// writable layer.
 	Root, Layer Files
+	// Volumes are those of Root that lie in volumes of the pod's own, by volume.
+	Volumes map[string]Files
 	// Largest is what the largest of them was called.
 	Largest string
+	// Incomplete: there was no time for all of its files.
+	Incomplete bool
 }
 
 // Files is how many there are and what lies in them.
@@ -26,8 +40,9 @@ type Files struct{ Bytes, Count uint64 }
 
 func (f *Files) add(bytes uint64) { f.Bytes, f.Count = f.Bytes+bytes, f.Count+1 }
 
-// Unlinked finds them in all containers; a file that several hold open counts for the
-// first. False: the time was over before all were looked at.
+// Unlinked finds them in all containers. A file counts once: for the container in whose
+// layer or volume it lies, if that is known, whoever was given it; else for the first that
+// holds it. False: the time was over before all were looked at.
 func (c *Collector) Unlinked(parent context.Context) (out []Unlinked, all bool, err error) {
 	ctx, cancel := context.WithTimeout(parent, unlinkedTime)
 	defer cancel()
@@ -39,30 +54,166 @@ func (c *Collector) Unlinked(parent context.Context) (out []Unlinked, all bool, 
 	if err != nil {
 		return nil, false, fmt.Errorf("list the containers' processes: %w", err)
 	}
-	seen, all := map[process.Inode]bool{}, true
+	look := &look{proc: c.deps.Proc, root: root, seen: map[process.Inode]bool{}, layers: map[string]*holding{}}
 	for _, k := range containers {
-		u, largest := Unlinked{PodUID: k.Pod.UID, Container: k.Container}, uint64(0)
-		for _, pid := range k.PIDs {
-			all = c.deps.Proc.Unlinked(ctx, pid, func(f process.Unlinked) {
-				switch {
-				case seen[f.Inode]:
-					return
-				case f.Inode.Device == root:
-					u.Root.add(f.Bytes)
-				case f.Root:
-					u.Layer.add(f.Bytes)
-				default:
-					return // It lies on another volume.
-				}
-				seen[f.Inode] = true
-				if f.Bytes >= largest {
-					largest, u.Largest = f.Bytes, f.Path
-				}
-			}) && all
-		}
-		if len(u.Largest) > 0 {
-			out = append(out, u)
+		h := &holding{Processes: k, found: Unlinked{PodUID: k.Pod.UID, Container: k.Container}, mounted: map[uint64]string{}}
+		look.all, look.layers[k.ID] = append(look.all, h), h
+	}
+	if c.deps.Layers != nil {
+		look.devices = c.deps.Layers.Devices(ctx, c.deps.Runtime.Last())
+	}
+	look.everywhere(ctx)
+	all = true
+	for _, h := range look.all {
+		all = all && !h.found.Incomplete
+		if h.found.Largest != "" || h.found.Incomplete {
+			out = append(out, h.found)
 		}
 	}
 	return out, all, nil
+}
+
+// look is one at all open files.
+type look struct {
+	proc process.Proc
+	root process.Device
+	all  []*holding
+	// layers are the containers by id, devices the ids by the numbers of their overlays.
+	layers  map[string]*holding
+	devices map[string]string
+	seen    map[process.Inode]bool
+	// strays are files on the root directory's filesystem that were opened on a mount that
+	// their holder does not see: another has given them to it.
+	strays []stray
+}
+
+type stray struct {
+	process.Unlinked
+	holder *holding
+}
+
+// holding is a container with what was found of it.
+type holding struct {
+	sampler.Processes
+	found   Unlinked
+	largest uint64
+	// mounted are the mounts of its processes, as far as they were read: of so many.
+	mounted map[uint64]string
+	read    int
+}
+
+// everywhere looks at the files of all containers, first for a short while each.
+func (l *look) everywhere(ctx context.Context) {
+	for _, limit := range []time.Duration{turn, unlinkedTime} {
+		for _, h := range l.all {
+			if limit == turn || h.found.Incomplete {
+				h.found.Incomplete = !l.at(ctx, h, limit)
+			}
+		}
+	}
+	l.settle()
+}
+
+// at looks at the files of one; false: not at all of them.
+func (l *look) at(parent context.Context, h *holding, limit time.Duration) (all bool) {
+	ctx, cancel := context.WithTimeout(parent, limit)
+	defer cancel()
+	for _, pid := range h.PIDs {
+		if !l.proc.Unlinked(ctx, pid, func(f process.Unlinked) { l.see(ctx, h, pid, f) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// see takes in what a process holds open.
+func (l *look) see(ctx context.Context, h *holding, pid int, f process.Unlinked) {
+	if f.Inode.Device == l.root && len(l.strays) < mostStrays && !l.seen[f.Inode] && !h.sees(ctx, l.proc, pid, f.Mount) {
+		l.strays = append(l.strays, stray{f, h})
+		return
+	}
+	l.take(f, h)
+}
+
+// settle counts the strays, when it is known what their givers hold themselves.
+func (l *look) settle() {
+	for _, s := range l.strays {
+		l.take(s.Unlinked, l.giver(s))
+	}
+}
+
+// sees says whether a mount is one of the container's, as far as that is known.
+func (h *holding) sees(ctx context.Context, proc process.Proc, pid int, mount uint64) bool {
+	if _, seen := h.mounted[mount]; seen || mount == 0 {
+		return true
+	}
+	if h.read >= mostSeen || ctx.Err() != nil {
+		return false
+	}
+	h.read++
+	for number, dir := range proc.Mounted(pid) {
+		h.mounted[number] = dir
+	}
+	_, seen := h.mounted[mount]
+	return seen
+}
+
+// giver is the container in whose volume a stray file lies, if there is one, else its holder.
+func (l *look) giver(s stray) *holding {
+	for _, h := range l.all {
+		if h.read == 0 && len(h.PIDs) > 0 {
+			h.read++
+			h.mounted = l.proc.Mounted(h.PIDs[0])
+		}
+		if h.volume(s.Mount) != "" {
+			return h
+		}
+	}
+	return s.holder
+}
+
+// volume is the one of the pod's own that is mounted so; empty when it is none.
+func (h *holding) volume(mount uint64) string {
+	_, rest, in := strings.Cut(h.mounted[mount], "/pods/"+h.Pod.UID+"/volumes/")
+	if !in || h.Pod.UID == "" {
+		return ""
+	}
+	_, rest, _ = strings.Cut(rest, "/") // The plugin.
+	name, _, _ := strings.Cut(rest, "/")
+	return name
+}
+
+// take counts a file of a container, once.
+func (l *look) take(f process.Unlinked, h *holding) {
+	if l.seen[f.Inode] {
+		return
+	}
+	id, layered := l.devices[fmt.Sprintf("%d:%d", f.Inode.Device.Major, f.Inode.Device.Minor)]
+	switch {
+	case layered && !f.Writable:
+		return // It may be the image's.
+	case layered:
+		if owner := l.layers[id]; owner != nil {
+			h = owner
+		}
+		h.found.Layer.add(f.Bytes)
+	case f.Inode.Device == l.root:
+		h.found.Root.add(f.Bytes)
+		if name := h.volume(f.Mount); name != "" {
+			if h.found.Volumes == nil {
+				h.found.Volumes = map[string]Files{}
+			}
+			v := h.found.Volumes[name]
+			v.add(f.Bytes)
+			h.found.Volumes[name] = v
+		}
+	case f.Root:
+		h.found.Layer.add(f.Bytes)
+	default:
+		return // It lies on another volume.
+	}
+	l.seen[f.Inode] = true
+	if f.Bytes >= h.largest {
+		h.largest, h.found.Largest = f.Bytes, f.Path
+	}
 }

@@ -8,7 +8,7 @@ import (
 
 // Usage is the runtime's own account of a layer or of a filesystem.
 type Usage struct {
-	// Time is when the runtime measured it.
+	// Time is when the runtime measured it; zero: it has not measured the layer yet.
 	Time time.Time
 	// Mountpoint is where the filesystem is mounted.
 	Mountpoint string

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ type Measured struct {
 	Tree
 	// Filesystem is the one that it is on.
 	Filesystem Filesystem
-	// Time is when it was measured.
+	// Time is when it began to be measured.
 	Time time.Time
 }
 
@@ -71,6 +72,10 @@ type TreesConfig struct {
 	Measured func(d Directory, took time.Duration)
 }
 
+// brief is how long each tree may take that is renewed, until all of them were tried: who
+// has a million of small files in one takes nobody else's time.
+const brief = 500 * time.Millisecond
+
 // Trees measures directories in the background, one at a time, and only those
 // that somebody asks for. Who makes pods decides how long theirs take, and how many
 // there are: the next one is of the namespace whose have taken the least time; and of one
@@ -85,12 +90,10 @@ type Trees struct {
 	entries map[string]*tree
 	// finished is closed, and made anew, when a tree was measured, well or not.
 	finished chan struct{}
-	// queues are by namespace, none is empty; spent is the time that its directories
-	// have taken, and least what the one that came last had: who comes again has no
-	// claim on what it has not used.
-	queues map[string][]Directory
-	spent  map[string]time.Duration
-	least  time.Duration
+	turns    turns
+	// cut ends the measurement under way, which goes on later; nil: there is none that
+	// may be ended.
+	cut context.CancelFunc
 }
 
 // tree is one entry.
@@ -98,12 +101,16 @@ type tree struct {
 	last  Measured
 	valid bool
 	// soFar is what the measurement under way has counted.
-	soFar  Measured
-	queued bool
-	next   time.Time
-	asked  time.Time
-	// began is when the last measurement did.
-	began time.Time
+	soFar Measured
+	// queued is whether it has a turn, urgent whether it has one before all others; since
+	// and urged are when it was given them.
+	queued, urgent bool
+	since, urged   time.Time
+	next           time.Time
+	asked          time.Time
+	// began is when the last measurement did; partly: that was cut short.
+	began  time.Time
+	partly bool
 	// first is closed when the first walk ended, well or not.
 	first chan struct{}
 	tried bool
@@ -113,7 +120,7 @@ type tree struct {
 func NewTrees(cfg TreesConfig) *Trees {
 	return &Trees{
 		cfg: cfg, measureOne: Measure, wake: wake.New(), entries: map[string]*tree{},
-		finished: make(chan struct{}), queues: map[string][]Directory{}, spent: map[string]time.Duration{},
+		finished: make(chan struct{}), turns: newTurns(),
 	}
 }
 
@@ -148,42 +155,52 @@ func (t *Trees) have(dirs []Directory) map[string]Measured {
 	return out
 }
 
-// Renew is Get, but has all trees measured now, whenever they were before, and waits
-// for that until ctx is done.
-func (t *Trees) Renew(ctx context.Context, dirs []Directory) map[string]Measured {
-	for since := time.Now(); ; {
-		finished, all := t.renew(dirs, since)
-		if all {
-			break
+// Renew is Get, but has all trees measured that were not since a time, each for a short
+// while before any goes on for longer, and waits for that until ctx is done. late are those
+// of which not all was counted since then: there may be more than is said.
+func (t *Trees) Renew(ctx context.Context, dirs []Directory, since time.Time) (have map[string]Measured, late map[string]bool) {
+	for {
+		finished, late := t.renew(dirs, since)
+		if finished == nil {
+			return t.have(dirs), late
 		}
 		select {
 		case <-finished:
 			continue
 		case <-ctx.Done():
+			return t.have(dirs), late
 		}
-		break
 	}
-	return t.have(dirs)
 }
 
-// renew has those trees measured that were not since a time; all: all were.
-func (t *Trees) renew(dirs []Directory, since time.Time) (finished chan struct{}, all bool) {
+// renew has those trees measured that were not since a time; finished is closed when
+// another was, and nil when none is waited for.
+func (t *Trees) renew(dirs []Directory, since time.Time) (finished chan struct{}, late map[string]bool) {
+	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all = true
+	late = map[string]bool{}
 	for _, dir := range dirs {
 		e := t.entryLocked(dir.Path)
-		if !e.began.Before(since) {
+		e.asked = now
+		measured := !e.began.Before(since)
+		if !measured || e.partly {
+			late[dir.Path] = true
+		}
+		if measured {
 			continue
 		}
-		all, e.asked = false, since
-		if !e.queued {
-			e.queued = true
-			t.pushLocked(dir)
+		finished = t.finished
+		if !e.urgent && e.urged.Before(since) {
+			e.urgent, e.urged = true, now
+			t.turns.push(dir, true)
+			if t.cut != nil {
+				t.cut()
+			}
 		}
 	}
 	t.wake.Set()
-	return t.finished, all
+	return finished, late
 }
 
 // entryLocked is that of a path.
@@ -204,8 +221,7 @@ func (t *Trees) ask(dirs []Directory) (pending []chan struct{}) {
 		e := t.entryLocked(dir.Path)
 		e.asked = now
 		if !e.queued && !now.Before(e.next) {
-			e.queued = true
-			t.pushLocked(dir)
+			t.pushLocked(e, dir)
 		}
 		if !e.tried {
 			pending = append(pending, e.first)
@@ -218,7 +234,7 @@ func (t *Trees) ask(dirs []Directory) (pending []chan struct{}) {
 // Run measures until ctx is done.
 func (t *Trees) Run(ctx context.Context) error {
 	for {
-		dir, ok := t.pop()
+		dir, urgent, ok := t.pop()
 		if !ok {
 			select {
 			case <-ctx.Done():
@@ -227,69 +243,73 @@ func (t *Trees) Run(ctx context.Context) error {
 				continue
 			}
 		}
-		t.measure(ctx, dir)
+		t.measure(ctx, dir, urgent)
 		if ctx.Err() != nil {
 			return nil
 		}
 	}
 }
 
-// pushLocked puts a directory off until its turn.
-func (t *Trees) pushLocked(dir Directory) {
-	whose := dir.Namespace
-	if len(t.queues[whose]) == 0 {
-		t.spent[whose] = max(t.spent[whose], t.least)
-	}
-	t.queues[whose] = append(t.queues[whose], dir)
+// pushLocked gives a tree a turn.
+func (t *Trees) pushLocked(e *tree, dir Directory) {
+	e.queued, e.since = true, time.Now()
+	t.turns.push(dir, false)
 }
 
-func (t *Trees) pop() (Directory, bool) {
+// pop is the next one. Who was measured before its turn came needs none.
+func (t *Trees) pop() (dir Directory, urgent, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.queues) == 0 {
-		clear(t.spent)
-		t.least = 0
-		t.forgetLocked()
-		return Directory{}, false
-	}
-	first := true
-	var next string
-	for whose := range t.queues {
-		if spent := t.spent[whose]; first || spent < t.spent[next] || spent == t.spent[next] && whose < next {
-			first, next = false, whose
+	for {
+		if dir, urgent, ok = t.turns.pop(); !ok {
+			t.forgetLocked()
+			return dir, urgent, ok
 		}
+		e := t.entries[dir.Path]
+		if urgent || e == nil || e.partly || !e.began.After(e.since) {
+			return dir, urgent, ok
+		}
+		e.queued = false
 	}
-	t.least = t.spent[next]
-	queue := t.queues[next]
-	if t.queues[next] = queue[1:]; len(queue) == 1 {
-		delete(t.queues, next)
-	}
-	return queue[0], true
 }
 
 // charge counts what a namespace's directory has taken.
 func (t *Trees) charge(whose string, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.spent[whose] += took
+	t.turns.spent[whose] += took
+}
+
+// cutBy says who ends the measurement under way for one that cannot wait; nil: nobody may.
+func (t *Trees) cutBy(cut context.CancelFunc) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cut = cut
 }
 
 // forgetLocked drops what nobody asked for lately.
 func (t *Trees) forgetLocked() {
 	limit := time.Now().Add(-t.cfg.Forget)
 	for dir, e := range t.entries {
-		if e.asked.Before(limit) && e.tried {
+		if e.asked.Before(limit) && e.tried && !e.queued && !e.urgent {
 			delete(t.entries, dir)
 		}
 	}
 }
 
 // measure measures one directory and waits for it, but not longer than twice
-// the deadline.
-func (t *Trees) measure(ctx context.Context, dir Directory) {
-	began := time.Now()
+// the time that it may take.
+func (t *Trees) measure(ctx context.Context, dir Directory, urgent bool) {
+	began, limit := time.Now(), t.cfg.Deadline
 	defer func() { t.charge(dir.Namespace, time.Since(began)) }()
-	measureCtx, cancel := context.WithTimeout(ctx, t.cfg.Deadline)
+	if urgent {
+		limit = min(limit, brief)
+	}
+	measureCtx, cancel := context.WithTimeout(ctx, limit)
+	if !urgent {
+		t.cutBy(cancel)
+		defer t.cutBy(nil)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer cancel()
@@ -302,9 +322,17 @@ func (t *Trees) measure(ctx context.Context, dir Directory) {
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Directory was not measured", "directory", dir.Path, "after", time.Since(start).String(), "err", err)
 		}
-		t.finish(dir, result, start, err)
+		t.finish(dir, urgent, result, start, ending{err, measureCtx.Err()})
 	}()
-	hung := time.NewTimer(2 * t.cfg.Deadline)
+	select {
+	case <-done:
+		return
+	case <-measureCtx.Done():
+	}
+	if errors.Is(measureCtx.Err(), context.Canceled) {
+		limit = min(limit, brief) // Somebody waits.
+	}
+	hung := time.NewTimer(limit)
 	defer hung.Stop()
 	select {
 	case <-done:
@@ -334,19 +362,36 @@ func (e *tree) most() (m Measured, known bool) {
 	return m, true
 }
 
-func (t *Trees) finish(dir Directory, result Measured, began time.Time, err error) {
+// ending is how a measurement ended: err says that not all was counted, and short, where
+// that is because there was no time, why.
+type ending struct{ err, short error }
+
+func (t *Trees) finish(dir Directory, urgent bool, result Measured, began time.Time, end ending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[dir.Path]
 	if e == nil {
 		return
 	}
-	e.queued, e.began, e.soFar = false, began, result
+	short := end.err != nil && end.short != nil
+	if urgent {
+		e.urgent = false
+	} else {
+		e.queued = false
+	}
+	if short && (urgent || errors.Is(end.short, context.Canceled)) {
+		if !e.queued { // It goes on when all others had their turn.
+			t.pushLocked(e, dir)
+		}
+	} else if !began.Before(e.began) {
+		e.began, e.partly = began, short
+	}
+	e.soFar = result
 	close(t.finished)
 	t.finished = make(chan struct{})
 	// A tree that takes long is measured less often: at most a tenth of the time.
 	e.next = time.Now().Add(max(t.cfg.Period, 10*time.Since(began)))
-	if err == nil {
+	if end.err == nil {
 		e.last, e.valid = result, true
 	} else {
 		e.last, e.valid = e.most()

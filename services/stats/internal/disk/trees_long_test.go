@@ -35,7 +35,8 @@ func TestOfADirectoryThatTakesTooLongWhatWasCountedIsKnown(t *testing.T) {
 		renew := func(within time.Duration) Measured {
 			short, end := context.WithTimeout(ctx, within)
 			defer end()
-			return trees.Renew(short, []Directory{{Path: "a"}})["a"]
+			got, _ := trees.Renew(short, []Directory{{Path: "a"}}, time.Now())
+			return got["a"]
 		}
 		if got := renew(15 * time.Second); got.Bytes != 100 || got.Inodes != 1 || got.Filesystem.Capacity != 1000 {
 			t.Errorf("while it is counted: %+v", got)

@@ -121,7 +121,7 @@ func TestTreesThatAreRenewedAreMeasuredAgainBeforeTheirTime(t *testing.T) {
 		trees := NewTrees(TreesConfig{Period: time.Hour, Deadline: time.Minute, Forget: time.Hour})
 		trees.measureOne = func(_ context.Context, d Directory, _ func(Measured)) (Measured, error) {
 			now, bytes := time.Now(), size
-			time.Sleep(time.Second)
+			time.Sleep(400 * time.Millisecond)
 			if d.Path == "broken" {
 				return Measured{}, errors.New("no such directory")
 			}
@@ -137,14 +137,14 @@ func TestTreesThatAreRenewedAreMeasuredAgainBeforeTheirTime(t *testing.T) {
 			t.Errorf("%d, though it is not due", got)
 		}
 		time.Sleep(time.Millisecond)
-		if got := trees.Renew(ctx, dirs); got["a"].Bytes != 2 || got["b"].Bytes != 2 {
+		if got, _ := trees.Renew(ctx, dirs, time.Now()); got["a"].Bytes != 2 || got["b"].Bytes != 2 {
 			t.Errorf("%+v", got)
 		}
 		size = 3
 		time.Sleep(time.Millisecond)
-		short, cancelShort := context.WithTimeout(ctx, 1500*time.Millisecond)
+		short, cancelShort := context.WithTimeout(ctx, 600*time.Millisecond)
 		defer cancelShort()
-		if got := trees.Renew(short, dirs); got["a"].Bytes != 3 || got["b"].Bytes != 2 {
+		if got, late := trees.Renew(short, dirs, time.Now()); len(late) != 2 || late["a"] || got["a"].Bytes != 3 || got["b"].Bytes != 2 {
 			t.Errorf("who has no time gets what there is: %+v", got)
 		}
 		cancel()

@@ -63,7 +63,11 @@ func (p *Podsync) FilesystemUsage(ctx context.Context) (disk.RuntimeUsage, error
 		Containers: usages(r.GetContainerFilesystems()), SandboxImage: r.GetSandboxImage(),
 	}
 	for _, layer := range r.GetWritableLayers() {
-		out.Layers[layer.GetContainerId()] = usage(layer.GetUsage())
+		u := usage(layer.GetUsage())
+		if !timed(layer.GetUsage()) {
+			u.Time = time.Time{} // containerd says 0 bytes of one that it has not weighed yet.
+		}
+		out.Layers[layer.GetContainerId()] = u
 	}
 	return out, nil
 }
@@ -97,10 +101,14 @@ func usages(in []*podsyncv1.FilesystemUsage) []disk.Usage {
 
 func usage(u *podsyncv1.FilesystemUsage) disk.Usage {
 	out := disk.Usage{Mountpoint: u.GetMountpoint(), Bytes: u.GetUsedBytes(), Inodes: u.GetInodesUsed(), Time: time.Now()}
-	if t := u.GetTime(); t.IsValid() && t.GetSeconds() > 0 {
-		out.Time = t.AsTime()
+	if timed(u) {
+		out.Time = u.GetTime().AsTime()
 	}
 	return out
+}
+
+func timed(u *podsyncv1.FilesystemUsage) bool {
+	return u.GetTime().IsValid() && u.GetTime().GetSeconds() > 0
 }
 
 func change(f *podsyncv1.WatchContainersResponse) inventory.Change {

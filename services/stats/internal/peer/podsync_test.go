@@ -116,16 +116,19 @@ func TestEachContainerHasItsNamesAndPlaces(t *testing.T) {
 	}
 }
 
-func TestUsageWithoutATimeIsOfNow(t *testing.T) {
+func TestUsageWithoutATimeIsOfNowButOfALayerItIsNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Unix(1000, 0).UTC()
 		got, err := serve(t, &podsync{usage: &podsyncv1.ListFilesystemUsageResponse{
-			WritableLayers:   []*podsyncv1.WritableLayer{{ContainerId: "c", Usage: &podsyncv1.FilesystemUsage{UsedBytes: 7, InodesUsed: 2, Time: timestamppb.New(at)}}},
+			WritableLayers: []*podsyncv1.WritableLayer{
+				{ContainerId: "c", Usage: &podsyncv1.FilesystemUsage{UsedBytes: 7, InodesUsed: 2, Time: timestamppb.New(at)}},
+				{ContainerId: "not weighed yet", Usage: &podsyncv1.FilesystemUsage{}},
+			},
 			ImageFilesystems: []*podsyncv1.FilesystemUsage{{Mountpoint: "/images", UsedBytes: 9}},
 			SandboxImage:     "pause",
 		}}).FilesystemUsage(t.Context())
 		want := disk.RuntimeUsage{
-			Layers:     map[string]disk.Usage{"c": {Bytes: 7, Inodes: 2, Time: at}},
+			Layers:     map[string]disk.Usage{"c": {Bytes: 7, Inodes: 2, Time: at}, "not weighed yet": {}},
 			Images:     []disk.Usage{{Mountpoint: "/images", Bytes: 9, Time: time.Now()}},
 			Containers: []disk.Usage{}, SandboxImage: "pause",
 		}

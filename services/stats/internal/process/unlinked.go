@@ -1,9 +1,8 @@
 package process
 
 import (
-	"bufio"
 	"context"
-	"io"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,6 +28,10 @@ type Unlinked struct {
 	Bytes uint64
 	// Path is what it was called, as the process saw it.
 	Path string
+	// Mount is the number of the mount on which it was opened; 0 before Linux 5.8.
+	Mount uint64
+	// Writable is whether the process may write there.
+	Writable bool
 	// Root is whether it lies on the filesystem of the process's root directory, and that
 	// is of directories laid over each other: what such a one weighs is found by its
 	// directories, which do not show the file. btrfs and a device weigh it with all else. Who
@@ -39,9 +42,13 @@ type Unlinked struct {
 // deleted is what the kernel writes behind the name of such a file.
 const deleted = " (deleted)"
 
-// Unlinked has found called with each regular file that a process holds open and that
-// has no name any more; a file that is open twice is found twice. False: ctx was done
-// before all were looked at. A process that ended has none.
+// held are what a process holds beside its open files: its program, where it is, and what
+// its root directory is.
+var held = [...]string{"exe", "cwd", "root"}
+
+// Unlinked has found called with each file that a process holds open and that has no name
+// any more, whatever its kind: each has an inode. One that is open twice is found twice.
+// False: ctx was done before all were looked at. A process that ended has none.
 func (p Proc) Unlinked(ctx context.Context, pid int, found func(Unlinked)) (all bool) {
 	dir := filepath.Join(string(p), strconv.Itoa(pid))
 	f, err := os.Open(filepath.Join(dir, "fd"))
@@ -53,12 +60,19 @@ func (p Proc) Unlinked(ctx context.Context, pid int, found func(Unlinked)) (all 
 	if err != nil {
 		return true
 	}
+	for _, name := range held {
+		if u, is := unlinked(filepath.Join(dir, name)); is {
+			found(u)
+		}
+	}
 	laid := sync.OnceValue(func() bool { return overlaid(filepath.Join(dir, "mountinfo")) })
 	for ctx.Err() == nil {
 		names, err := f.Readdirnames(namesAtOnce)
 		for _, name := range names {
-			if u, is := unlinked(int(f.Fd()), filepath.Join(dir, "fd", name), name); is {
-				u.Root = u.Inode.Device == root && laid() && writable(filepath.Join(dir, "fd", name))
+			path := filepath.Join(dir, "fd", name)
+			if u, is := unlinked(path); is {
+				u.Writable = writable(path)
+				u.Root = u.Writable && u.Inode.Device == root && laid()
 				found(u)
 			}
 		}
@@ -69,16 +83,25 @@ func (p Proc) Unlinked(ctx context.Context, pid int, found func(Unlinked)) (all 
 	return false
 }
 
-func unlinked(dir int, path, name string) (Unlinked, bool) {
+// unlinked looks at a link of a process's. The kernel does not say what a file is called
+// that lies deeper than a name may be long.
+func unlinked(path string) (Unlinked, bool) {
 	target, err := os.Readlink(path)
+	if errors.Is(err, unix.ENAMETOOLONG) {
+		target, err = "/..."+deleted, nil
+	}
 	if err != nil || !strings.HasSuffix(target, deleted) || !strings.HasPrefix(target, "/") {
 		return Unlinked{}, false
 	}
-	st, err := statx(dir, name)
-	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 0 {
+	st, err := statx(path)
+	if err != nil || st.Nlink > 0 {
 		return Unlinked{}, false
 	}
-	return Unlinked{Inode: Inode{deviceOf(st), st.Ino}, Bytes: st.Blocks * 512, Path: strings.TrimSuffix(target, deleted)}, true
+	out := Unlinked{Inode: Inode{deviceOf(st), st.Ino}, Bytes: st.Blocks * 512, Path: strings.TrimSuffix(target, deleted)}
+	if st.Mask&unix.STATX_MNT_ID != 0 {
+		out.Mount = st.Mnt_id
+	}
+	return out, true
 }
 
 // writable says of an entry of a process's open files whether it may write there.
@@ -88,38 +111,16 @@ func writable(path string) bool {
 	return err == nil && info.Mode().Perm()&0o200 != 0
 }
 
-// longestMounts bounds what is read of a process's mounts.
-const longestMounts = 1 << 20
-
-// overlaid says by a process's mounts whether its root directory is an overlay. No server
-// is asked for it. Source: https://docs.kernel.org/filesystems/proc.html, mountinfo
-func overlaid(mounts string) (is bool) {
-	f, err := os.Open(mounts)
-	if err != nil {
-		return false
-	}
-	defer f.Close() //nolint:errcheck // It was only read.
-	lines := bufio.NewScanner(io.LimitReader(f, longestMounts))
-	for lines.Scan() {
-		mount, kind, found := strings.Cut(lines.Text(), " - ")
-		if fields := strings.Fields(mount); found && len(fields) > 4 && fields[4] == "/" {
-			name, _, _ := strings.Cut(kind, " ")
-			is = name == "overlay" || strings.HasPrefix(name, "fuse")
-		}
-	}
-	return is
-}
-
 // DeviceOf is the filesystem that a directory is on.
 func DeviceOf(dir string) (Device, error) {
-	st, err := statx(unix.AT_FDCWD, dir)
+	st, err := statx(dir)
 	return deviceOf(st), err
 }
 
 func deviceOf(st unix.Statx_t) Device { return Device{st.Dev_major, st.Dev_minor} }
 
 // statx asks no server that may be away.
-func statx(dir int, name string) (st unix.Statx_t, err error) {
-	err = unix.Statx(dir, name, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_NLINK|unix.STATX_INO|unix.STATX_BLOCKS, &st)
+func statx(path string) (st unix.Statx_t, err error) {
+	err = unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_NLINK|unix.STATX_INO|unix.STATX_BLOCKS|unix.STATX_MNT_ID, &st)
 	return st, err
 }

@@ -1,5 +1,12 @@
 package sampler
 
+import (
+	"cmp"
+	"path"
+
+	"github.com/polylet/polylet/services/stats/internal/cgroup"
+)
+
 // Processes is a container and the processes in its cgroup.
 type Processes struct {
 	Target
@@ -19,4 +26,22 @@ func (m *Meter) Processes() ([]Processes, error) {
 		}
 	}
 	return out, nil
+}
+
+// Beside returns the pods, by UID, that have processes in other containers than those whose
+// ids are known: in some that podsync has not named yet, or of which it has not said that
+// they run.
+func (m *Meter) Beside(known map[string]bool) (uids map[string]bool, err error) {
+	targets, err := list(m.deps.Cgroups, m.roots, m.deps.Names.View())
+	if err != nil {
+		return nil, err
+	}
+	uids = map[string]bool{}
+	for _, t := range targets {
+		uid := cmp.Or(t.Pod.UID, cgroup.PodUID(path.Dir(t.Cgroup)))
+		if t.Kind == Container && !known[t.ID] && uid != "" && !uids[uid] && len(m.deps.Cgroups.PIDs(t.Cgroup)) > 0 {
+			uids[uid] = true
+		}
+	}
+	return uids, nil
 }

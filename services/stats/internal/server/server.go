@@ -40,7 +40,11 @@ func New(deps Deps) *Server { return &Server{Deps: deps} }
 
 // GetSummary implements StatsService.
 func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
-	facts, err := s.Collector.Summary(ctx, collector.Asked{OnlyCPUAndMemory: r.GetOnlyCpuAndMemory(), Renew: r.GetRenewDisk(), RenewLayers: r.GetRenewLayers()})
+	asked := collector.Asked{OnlyCPUAndMemory: r.GetOnlyCpuAndMemory(), Renew: r.GetRenewDisk(), RenewLayers: r.GetRenewLayers()}
+	if t := r.GetRenewSince(); t.IsValid() {
+		asked.Since = t.AsTime()
+	}
+	facts, err := s.Collector.Summary(ctx, asked)
 	if err != nil {
 		return nil, fmt.Errorf("%w: make the summary: %w", rpcerr.ErrUnavailable, err)
 	}
@@ -51,6 +55,9 @@ func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (
 	out := &statsv1.GetSummaryResponse{SummaryJson: data, Nameless: s.Names.View().Version == 0}
 	if r.GetCountThreads() {
 		out.Threads = s.Collector.Threads(facts.Rows)
+	}
+	if facts.Disk != nil {
+		out.UnweighedPodUids, out.UnmeasuredPodUids = facts.Disk.Unweighed, facts.Disk.Unmeasured
 	}
 	return out, nil
 }

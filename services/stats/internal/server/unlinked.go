@@ -20,10 +20,14 @@ func (s *Server) ListUnlinkedFiles(ctx context.Context, _ *statsv1.ListUnlinkedF
 	}
 	out := &statsv1.ListUnlinkedFilesResponse{Incomplete: !all}
 	for _, u := range found {
-		out.Containers = append(out.Containers, &statsv1.UnlinkedFiles{
+		files := &statsv1.UnlinkedFiles{
 			PodUid: u.PodUID, Container: u.Container, Largest: strings.ToValidUTF8(u.Largest[:min(len(u.Largest), longestPath)], ""),
-			RootBytes: u.Root.Bytes, RootFiles: u.Root.Count, LayerBytes: u.Layer.Bytes, LayerFiles: u.Layer.Count,
-		})
+			RootBytes: u.Root.Bytes, RootFiles: u.Root.Count, LayerBytes: u.Layer.Bytes, LayerFiles: u.Layer.Count, Incomplete: u.Incomplete,
+		}
+		for name, v := range u.Volumes {
+			files.Volumes = append(files.Volumes, &statsv1.UnlinkedInVolume{Volume: strings.ToValidUTF8(name, ""), Bytes: v.Bytes, Files: v.Count})
+		}
+		out.Containers = append(out.Containers, files)
 	}
 	return out, nil
 }

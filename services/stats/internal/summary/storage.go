@@ -22,11 +22,13 @@ func filesystem(f disk.Filesystem) *statsapi.FsStats {
 	return shown(f, f.Time, f.Used(), f.InodesUsed())
 }
 
+// runtimeFilesystem is of when it was measured what is left: that is acted upon. What the
+// runtime uses of it may be older.
 func runtimeFilesystem(f *RuntimeFilesystem) *statsapi.FsStats {
 	if f == nil {
 		return nil
 	}
-	return shown(f.Filesystem, f.Usage.Time, f.Usage.Bytes, f.Usage.Inodes)
+	return shown(f.Filesystem, f.Filesystem.Time, f.Usage.Bytes, f.Usage.Inodes)
 }
 
 // rootfs is a container's writable layer.

@@ -2,6 +2,7 @@ package summary
 
 import (
 	"testing"
+	"time"
 
 	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
@@ -24,5 +25,16 @@ func TestAVolumeThatItsDriverMeasuresIsShownAndIsNoneOfThePodsEphemeralStorage(t
 	}
 	if got := *built.EphemeralStorage.UsedBytes; got != before {
 		t.Errorf("the pod's ephemeral storage is %d, and was %d without it", got, before)
+	}
+}
+
+// Who waits until what was removed is free would wait for the runtime otherwise, which
+// measures its filesystems every ten seconds.
+func TestWhatIsLeftForTheRuntimeIsOfWhenThatWasMeasured(t *testing.T) {
+	f := facts()
+	measured := at.Add(9 * time.Second)
+	f.Disk.Image = &RuntimeFilesystem{Filesystem: disk.Filesystem{Time: measured, Capacity: 9, Available: 3}, Usage: disk.Usage{Time: at, Bytes: 5}}
+	if got := Build(f).Node.Runtime.ImageFs; !got.Time.Time.Equal(measured) || *got.AvailableBytes != 3 || *got.UsedBytes != 5 {
+		t.Errorf("%+v", got)
 	}
 }

@@ -47,6 +47,10 @@ type Disk struct {
 	// Own are the paths that count as a pod's ephemeral storage beside its
 	// containers and volumes, by UID: its hosts file and its own log files.
 	Own map[string][]string
+	// Unweighed are the pods, by UID, of which not all layers were weighed since the time
+	// that was asked for, and Unmeasured those of whose directories not all were measured:
+	// they may have more. The document does not say so.
+	Unweighed, Unmeasured []string
 	// Numbers are the process numbers.
 	Numbers process.Numbers
 	Time    time.Time

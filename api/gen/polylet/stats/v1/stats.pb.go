@@ -91,7 +91,10 @@ type GetSummaryRequest struct {
 	// up to a minute ago.
 	RenewLayers bool `protobuf:"varint,3,opt,name=renew_layers,json=renewLayers,proto3" json:"renew_layers,omitempty"`
 	// Say how many threads each pod has, too.
-	CountThreads  bool `protobuf:"varint,4,opt,name=count_threads,json=countThreads,proto3" json:"count_threads,omitempty"`
+	CountThreads bool `protobuf:"varint,4,opt,name=count_threads,json=countThreads,proto3" json:"count_threads,omitempty"`
+	// With renew_disk: what was measured since then is not measured again. Unset: all is. An
+	// older stats measures all.
+	RenewSince    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=renew_since,json=renewSince,proto3" json:"renew_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -154,6 +157,13 @@ func (x *GetSummaryRequest) GetCountThreads() bool {
 	return false
 }
 
+func (x *GetSummaryRequest) GetRenewSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RenewSince
+	}
+	return nil
+}
+
 // Response of GetSummary.
 type GetSummaryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -165,9 +175,15 @@ type GetSummaryResponse struct {
 	// Threads by pod UID, of all processes in the pod's cgroup and in those below it: each
 	// takes one of the machine's process numbers. Only where asked for; without a pod whose
 	// threads nobody counts.
-	Threads       map[string]uint64 `protobuf:"bytes,3,rep,name=threads,proto3" json:"threads,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Threads map[string]uint64 `protobuf:"bytes,3,rep,name=threads,proto3" json:"threads,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// With renew_disk: the UIDs of pods that may have more in their containers' writable
+	// layers than the summary says, for not all of it was weighed since the time that was
+	// asked for. Empty from an older stats, which does not say.
+	UnweighedPodUids []string `protobuf:"bytes,4,rep,name=unweighed_pod_uids,json=unweighedPodUids,proto3" json:"unweighed_pod_uids,omitempty"`
+	// With renew_disk: likewise of pods that may have more in their volumes and logs.
+	UnmeasuredPodUids []string `protobuf:"bytes,5,rep,name=unmeasured_pod_uids,json=unmeasuredPodUids,proto3" json:"unmeasured_pod_uids,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GetSummaryResponse) Reset() {
@@ -217,6 +233,20 @@ func (x *GetSummaryResponse) GetNameless() bool {
 func (x *GetSummaryResponse) GetThreads() map[string]uint64 {
 	if x != nil {
 		return x.Threads
+	}
+	return nil
+}
+
+func (x *GetSummaryResponse) GetUnweighedPodUids() []string {
+	if x != nil {
+		return x.UnweighedPodUids
+	}
+	return nil
+}
+
+func (x *GetSummaryResponse) GetUnmeasuredPodUids() []string {
+	if x != nil {
+		return x.UnmeasuredPodUids
 	}
 	return nil
 }
@@ -1106,7 +1136,8 @@ func (*ListUnlinkedFilesRequest) Descriptor() ([]byte, []int) {
 // Response of ListUnlinkedFiles.
 type ListUnlinkedFilesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each container that has any, in no order.
+	// One for each container that has any, or of which not all files were looked at, in no
+	// order.
 	Containers []*UnlinkedFiles `protobuf:"bytes,1,rep,name=containers,proto3" json:"containers,omitempty"`
 	// The time allowed was over before all open files were looked at.
 	Incomplete    bool `protobuf:"varint,2,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
@@ -1175,7 +1206,14 @@ type UnlinkedFiles struct {
 	LayerFiles uint64 `protobuf:"varint,6,opt,name=layer_files,json=layerFiles,proto3" json:"layer_files,omitempty"`
 	// What the largest of them was called, as the container saw it; UTF-8, at most 256
 	// bytes of it.
-	Largest       string `protobuf:"bytes,7,opt,name=largest,proto3" json:"largest,omitempty"`
+	Largest string `protobuf:"bytes,7,opt,name=largest,proto3" json:"largest,omitempty"`
+	// Of what lies on the filesystem of the root directory: what is in emptyDirs and other
+	// volumes of the pod's own, in no order. It is not known of all files in which they lie,
+	// and of none from an older stats.
+	Volumes []*UnlinkedInVolume `protobuf:"bytes,8,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// The time allowed was over before all open files of this container were looked at. An
+	// older stats says only that of some they were not.
+	Incomplete    bool `protobuf:"varint,9,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1259,21 +1297,103 @@ func (x *UnlinkedFiles) GetLargest() string {
 	return ""
 }
 
+func (x *UnlinkedFiles) GetVolumes() []*UnlinkedInVolume {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *UnlinkedFiles) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
+}
+
+// UnlinkedInVolume are files without a name that lie in a volume.
+type UnlinkedInVolume struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The volume's name in the pod's spec.
+	Volume string `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	// What lies in them, in bytes.
+	Bytes uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// How many there are.
+	Files         uint64 `protobuf:"varint,3,opt,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnlinkedInVolume) Reset() {
+	*x = UnlinkedInVolume{}
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnlinkedInVolume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnlinkedInVolume) ProtoMessage() {}
+
+func (x *UnlinkedInVolume) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnlinkedInVolume.ProtoReflect.Descriptor instead.
+func (*UnlinkedInVolume) Descriptor() ([]byte, []int) {
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *UnlinkedInVolume) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *UnlinkedInVolume) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *UnlinkedInVolume) GetFiles() uint64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
 var File_polylet_stats_v1_stats_proto protoreflect.FileDescriptor
 
 const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x01\n" +
+	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe6\x01\n" +
 	"\x11GetSummaryRequest\x12-\n" +
 	"\x13only_cpu_and_memory\x18\x01 \x01(\bR\x10onlyCpuAndMemory\x12\x1d\n" +
 	"\n" +
 	"renew_disk\x18\x02 \x01(\bR\trenewDisk\x12!\n" +
 	"\frenew_layers\x18\x03 \x01(\bR\vrenewLayers\x12#\n" +
-	"\rcount_threads\x18\x04 \x01(\bR\fcountThreads\"\xdc\x01\n" +
+	"\rcount_threads\x18\x04 \x01(\bR\fcountThreads\x12;\n" +
+	"\vrenew_since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"renewSince\"\xba\x02\n" +
 	"\x12GetSummaryResponse\x12!\n" +
 	"\fsummary_json\x18\x01 \x01(\fR\vsummaryJson\x12\x1a\n" +
 	"\bnameless\x18\x02 \x01(\bR\bnameless\x12K\n" +
-	"\athreads\x18\x03 \x03(\v21.polylet.stats.v1.GetSummaryResponse.ThreadsEntryR\athreads\x1a:\n" +
+	"\athreads\x18\x03 \x03(\v21.polylet.stats.v1.GetSummaryResponse.ThreadsEntryR\athreads\x12,\n" +
+	"\x12unweighed_pod_uids\x18\x04 \x03(\tR\x10unweighedPodUids\x12.\n" +
+	"\x13unmeasured_pod_uids\x18\x05 \x03(\tR\x11unmeasuredPodUids\x1a:\n" +
 	"\fThreadsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x13\n" +
@@ -1345,7 +1465,7 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"containers\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\x02 \x01(\bR\n" +
-	"incomplete\"\xe0\x01\n" +
+	"incomplete\"\xbe\x02\n" +
 	"\rUnlinkedFiles\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x1d\n" +
@@ -1357,7 +1477,15 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"layerBytes\x12\x1f\n" +
 	"\vlayer_files\x18\x06 \x01(\x04R\n" +
 	"layerFiles\x12\x18\n" +
-	"\alargest\x18\a \x01(\tR\alargest*q\n" +
+	"\alargest\x18\a \x01(\tR\alargest\x12<\n" +
+	"\avolumes\x18\b \x03(\v2\".polylet.stats.v1.UnlinkedInVolumeR\avolumes\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\t \x01(\bR\n" +
+	"incomplete\"V\n" +
+	"\x10UnlinkedInVolume\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x14\n" +
+	"\x05files\x18\x03 \x01(\x04R\x05files*q\n" +
 	"\x0fMetricsDocument\x12 \n" +
 	"\x1cMETRICS_DOCUMENT_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19METRICS_DOCUMENT_CADVISOR\x10\x01\x12\x1d\n" +
@@ -1385,7 +1513,7 @@ func file_polylet_stats_v1_stats_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_stats_v1_stats_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(MetricsDocument)(0),              // 0: polylet.stats.v1.MetricsDocument
 	(*GetSummaryRequest)(nil),         // 1: polylet.stats.v1.GetSummaryRequest
@@ -1405,38 +1533,41 @@ var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(*ListUnlinkedFilesRequest)(nil),  // 15: polylet.stats.v1.ListUnlinkedFilesRequest
 	(*ListUnlinkedFilesResponse)(nil), // 16: polylet.stats.v1.ListUnlinkedFilesResponse
 	(*UnlinkedFiles)(nil),             // 17: polylet.stats.v1.UnlinkedFiles
-	nil,                               // 18: polylet.stats.v1.GetSummaryResponse.ThreadsEntry
-	(*durationpb.Duration)(nil),       // 19: google.protobuf.Duration
+	(*UnlinkedInVolume)(nil),          // 18: polylet.stats.v1.UnlinkedInVolume
+	nil,                               // 19: polylet.stats.v1.GetSummaryResponse.ThreadsEntry
 	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 21: google.protobuf.Duration
 }
 var file_polylet_stats_v1_stats_proto_depIdxs = []int32{
-	18, // 0: polylet.stats.v1.GetSummaryResponse.threads:type_name -> polylet.stats.v1.GetSummaryResponse.ThreadsEntry
-	5,  // 1: polylet.stats.v1.GetMachineResponse.huge_pages:type_name -> polylet.stats.v1.HugePages
-	0,  // 2: polylet.stats.v1.GetMetricsTextRequest.document:type_name -> polylet.stats.v1.MetricsDocument
-	19, // 3: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
-	9,  // 4: polylet.stats.v1.WatchSignalsRequest.marks:type_name -> polylet.stats.v1.Mark
-	11, // 5: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
-	20, // 6: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
-	14, // 7: polylet.stats.v1.WatchOOMKillsResponse.kills:type_name -> polylet.stats.v1.OOMKill
-	20, // 8: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
-	17, // 9: polylet.stats.v1.ListUnlinkedFilesResponse.containers:type_name -> polylet.stats.v1.UnlinkedFiles
-	1,  // 10: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
-	3,  // 11: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
-	6,  // 12: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
-	8,  // 13: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
-	12, // 14: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
-	15, // 15: polylet.stats.v1.StatsService.ListUnlinkedFiles:input_type -> polylet.stats.v1.ListUnlinkedFilesRequest
-	2,  // 16: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
-	4,  // 17: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
-	7,  // 18: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
-	10, // 19: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
-	13, // 20: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
-	16, // 21: polylet.stats.v1.StatsService.ListUnlinkedFiles:output_type -> polylet.stats.v1.ListUnlinkedFilesResponse
-	16, // [16:22] is the sub-list for method output_type
-	10, // [10:16] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	20, // 0: polylet.stats.v1.GetSummaryRequest.renew_since:type_name -> google.protobuf.Timestamp
+	19, // 1: polylet.stats.v1.GetSummaryResponse.threads:type_name -> polylet.stats.v1.GetSummaryResponse.ThreadsEntry
+	5,  // 2: polylet.stats.v1.GetMachineResponse.huge_pages:type_name -> polylet.stats.v1.HugePages
+	0,  // 3: polylet.stats.v1.GetMetricsTextRequest.document:type_name -> polylet.stats.v1.MetricsDocument
+	21, // 4: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
+	9,  // 5: polylet.stats.v1.WatchSignalsRequest.marks:type_name -> polylet.stats.v1.Mark
+	11, // 6: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
+	20, // 7: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
+	14, // 8: polylet.stats.v1.WatchOOMKillsResponse.kills:type_name -> polylet.stats.v1.OOMKill
+	20, // 9: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
+	17, // 10: polylet.stats.v1.ListUnlinkedFilesResponse.containers:type_name -> polylet.stats.v1.UnlinkedFiles
+	18, // 11: polylet.stats.v1.UnlinkedFiles.volumes:type_name -> polylet.stats.v1.UnlinkedInVolume
+	1,  // 12: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
+	3,  // 13: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
+	6,  // 14: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
+	8,  // 15: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
+	12, // 16: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
+	15, // 17: polylet.stats.v1.StatsService.ListUnlinkedFiles:input_type -> polylet.stats.v1.ListUnlinkedFilesRequest
+	2,  // 18: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
+	4,  // 19: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
+	7,  // 20: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
+	10, // 21: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
+	13, // 22: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
+	16, // 23: polylet.stats.v1.StatsService.ListUnlinkedFiles:output_type -> polylet.stats.v1.ListUnlinkedFilesResponse
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_polylet_stats_v1_stats_proto_init() }
@@ -1450,7 +1581,7 @@ func file_polylet_stats_v1_stats_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_stats_v1_stats_proto_rawDesc), len(file_polylet_stats_v1_stats_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

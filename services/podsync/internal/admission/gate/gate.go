@@ -90,6 +90,29 @@ func (g *Gate) Pressure() admission.Pressure {
 	return g.pressure
 }
 
+// Short are the conditions that say what the node is short of now, each with the time
+// since which the Node says so, zero where only somebody else does; nil while nobody has
+// said anything.
+func (g *Gate) Short() map[v1.NodeConditionType]time.Time {
+	node, said, now := g.node.Object(), g.Pressure(), time.Now()
+	if node == nil && !now.Before(said.Until) {
+		return nil
+	}
+	out := map[v1.NodeConditionType]time.Time{}
+	for _, t := range said.Holding(node, now) {
+		out[t] = time.Time{}
+	}
+	if node == nil {
+		return out
+	}
+	for _, c := range node.Status.Conditions {
+		if _, holds := out[c.Type]; holds && c.Status == v1.ConditionTrue {
+			out[c.Type] = c.LastTransitionTime.Time
+		}
+	}
+	return out
+}
+
 // SetShutdown takes in whether the machine goes down.
 func (g *Gate) SetShutdown(active bool) {
 	g.mu.Lock()

@@ -128,6 +128,39 @@ func TestWhatTheNodeIsShortOfIsSaidBeforeItsObjectSaysIt(t *testing.T) {
 	})
 }
 
+func TestWhatTheNodeIsShortOfHasTheTimeSinceWhichItsObjectSaysIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{}
+		g := New(Config{}, w, w)
+		if got := g.Short(); got != nil {
+			t.Errorf("nobody has said anything: %v", got)
+		}
+		g.SetPressure([]v1.NodeConditionType{v1.NodeDiskPressure, v1.NodeMemoryPressure}, time.Minute)
+		if got := g.Short(); len(got) != 2 {
+			t.Errorf("without an object: %v", got)
+		}
+		since := time.Now().Add(-time.Hour)
+		w.object = node(nil)
+		w.object.Status.Conditions = []v1.NodeCondition{
+			{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, LastTransitionTime: metav1.NewTime(since)},
+			{Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)},
+			{Type: v1.NodePIDPressure, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)},
+		}
+		got := g.Short()
+		if at, is := got[v1.NodeDiskPressure]; !is || !at.IsZero() || !got[v1.NodeMemoryPressure].Equal(since) || len(got) != 2 {
+			t.Errorf("what was said counts, and since when the Node says it: %v", got)
+		}
+		time.Sleep(time.Minute)
+		if got := g.Short(); len(got) != 2 || !got[v1.NodePIDPressure].Equal(since) {
+			t.Errorf("a minute later the Node counts: %v", got)
+		}
+		w.object.Status.Conditions = nil
+		if got := g.Short(); got == nil || len(got) != 0 {
+			t.Errorf("a Node that is short of nothing: %v", got)
+		}
+	})
+}
+
 func TestWhatWasSaidOfTheMachinesEndCountsMoreThanTheNode(t *testing.T) {
 	w := &world{object: node(nil), down: true}
 	g := New(Config{}, w, w)

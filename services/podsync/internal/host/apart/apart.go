@@ -38,13 +38,30 @@ const (
 // ErrSilent says that a call was not over in its time, and may still be under way.
 var ErrSilent = errors.New("no answer")
 
+// namespaceKey is that of the namespace in a context.
+type namespaceKey struct{}
+
+// For says in a context whose pods a call is for, by their namespace; without it a call is
+// for none, or for those of which nobody knows.
+func For(ctx context.Context, namespace string) context.Context {
+	return context.WithValue(ctx, namespaceKey{}, namespace)
+}
+
+// Namespace is what For has said; empty when nobody has.
+func Namespace(ctx context.Context) string {
+	namespace, _ := ctx.Value(namespaceKey{}).(string)
+	return namespace
+}
+
 // Config of Processes.
 type Config struct {
 	// Program is what is begun with Flag, the call's name and its arguments; empty is this
 	// process's own.
 	Program string
 	// Most is how many there are at once, and MostOfOne how many for one of those who may
-	// not answer. One that was killed and is not gone counts.
+	// not answer. One that was killed and is not gone counts. Of one namespace there are
+	// never more than there are places left: who makes pods says which servers they wait for,
+	// and how many there are.
 	Most, MostOfOne int
 }
 
@@ -55,7 +72,8 @@ type Processes struct {
 	mu    sync.Mutex
 	all   int
 	of    map[string]int
-	freed chan struct{} // closed with the next place that is given back
+	in    map[string]int // by namespace
+	freed chan struct{}  // closed with the next place that is given back
 }
 
 // New makes Processes; it starts none.
@@ -63,7 +81,7 @@ func New(cfg Config) *Processes {
 	if cfg.Program == "" {
 		cfg.Program = "/proc/self/exe"
 	}
-	return &Processes{cfg: cfg, of: map[string]int{}, freed: make(chan struct{})}
+	return &Processes{cfg: cfg, of: map[string]int{}, in: map[string]int{}, freed: make(chan struct{})}
 }
 
 // Do has a process do a call, and waits for what it says until ctx is done. whose names who
@@ -76,7 +94,8 @@ func (p *Processes) Do(ctx context.Context, whose, call string, args ...string) 
 // Follow is Do of a call that says by Tell how far it is; told hears it, from another
 // goroutine, and may still when Follow has returned.
 func (p *Processes) Follow(ctx context.Context, whose string, told func(string), call string, args ...string) (string, error) {
-	if err := p.take(ctx, whose); err != nil {
+	namespace := Namespace(ctx)
+	if err := p.take(ctx, namespace, whose); err != nil {
 		return "", fmt.Errorf("%s: %w", call, err)
 	}
 	cmd := exec.CommandContext(ctx, p.cfg.Program, append([]string{Flag, call}, args...)...)
@@ -87,7 +106,7 @@ func (p *Processes) Follow(ctx context.Context, whose string, told func(string),
 		err = cmd.Start()
 	}
 	if err != nil {
-		p.giveBack(whose)
+		p.giveBack(namespace, whose)
 		return "", fmt.Errorf("%s: start a process for it: %w", call, err)
 	}
 	said := make(chan result, 1)
@@ -99,7 +118,7 @@ func (p *Processes) Follow(ctx context.Context, whose string, told func(string),
 		if ended := cmd.Wait(); r.broken != nil {
 			r.broken = errors.Join(ended, r.broken)
 		}
-		p.giveBack(whose)
+		p.giveBack(namespace, whose)
 		said <- r
 	}()
 	return wait(ctx, call, said)
@@ -162,14 +181,16 @@ func listen(out io.Reader, told func(string)) result {
 }
 
 // take waits for a place.
-func (p *Processes) take(ctx context.Context, whose string) error {
+func (p *Processes) take(ctx context.Context, namespace, whose string) error {
 	for {
 		p.mu.Lock()
-		all, own, freed := p.all, p.of[whose], p.freed
-		free := all < p.cfg.Most && own < p.cfg.MostOfOne
+		all, own, in, freed := p.all, p.of[whose], p.in[namespace], p.freed
+		// The first namespace so gets half of the places, the next half of what it leaves …
+		free := in < p.cfg.Most-all && own < p.cfg.MostOfOne
 		if free {
 			p.all++
 			p.of[whose]++
+			p.in[namespace]++
 		}
 		p.mu.Unlock()
 		if free {
@@ -178,17 +199,20 @@ func (p *Processes) take(ctx context.Context, whose string) error {
 		select {
 		case <-freed:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w: %d processes wait for it already, and %d in all: %w", rpcerr.ErrExhausted, ErrSilent, own, all, context.Cause(ctx))
+			return fmt.Errorf("%w: %w: %d processes wait for it already, %d for the pods of its namespace, and %d in all: %w", rpcerr.ErrExhausted, ErrSilent, own, in, all, context.Cause(ctx))
 		}
 	}
 }
 
-func (p *Processes) giveBack(whose string) {
+func (p *Processes) giveBack(namespace, whose string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.all--
 	if p.of[whose]--; p.of[whose] == 0 {
 		delete(p.of, whose)
+	}
+	if p.in[namespace]--; p.in[namespace] == 0 {
+		delete(p.in, namespace)
 	}
 	close(p.freed)
 	p.freed = make(chan struct{})

@@ -129,7 +129,7 @@ func TestACallThatIsNotOverInItsTimeIsKilledAndSaidToBeSilent(t *testing.T) {
 // TestOneWhoDoesNotAnswerHasFewProcessesAndLeavesRoomForOthers: and who waits for a place
 // gets it when there is one.
 func TestOneWhoDoesNotAnswerHasFewProcessesAndLeavesRoomForOthers(t *testing.T) {
-	p := New(Config{Most: 2, MostOfOne: 1})
+	p := New(Config{Most: 4, MostOfOne: 1})
 	file := filepath.Join(t.TempDir(), "alive")
 	done := make(chan error, 2)
 	go func() {
@@ -139,7 +139,7 @@ func TestOneWhoDoesNotAnswerHasFewProcessesAndLeavesRoomForOthers(t *testing.T) 
 	begun(t, file)
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := p.Do(short, "dead", "echo"); !errors.Is(err, rpcerr.ErrExhausted) || !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "1 processes wait for it already, and 1 in all") {
+	if _, err := p.Do(short, "dead", "echo"); !errors.Is(err, rpcerr.ErrExhausted) || !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), "1 processes wait for it already, 1 for the pods of its namespace, and 1 in all") {
 		t.Error(err)
 	}
 	if got, err := p.Do(t.Context(), "alive", "echo", "x"); got != "x" || err != nil {
@@ -157,8 +157,56 @@ func TestOneWhoDoesNotAnswerHasFewProcessesAndLeavesRoomForOthers(t *testing.T) 
 			t.Error(err)
 		}
 	}
-	if p.all != 0 || len(p.of) != 0 {
-		t.Errorf("%d and %v are left over", p.all, p.of)
+	if p.all != 0 || len(p.of) != 0 || len(p.in) != 0 {
+		t.Errorf("%d, %v and %v are left over", p.all, p.of, p.in)
+	}
+}
+
+// TestOneNamespaceWhoseServersHangLeavesPlacesToOthers: whoever makes pods names as many
+// servers as he likes, of which each may have a process.
+func TestOneNamespaceWhoseServersHangLeavesPlacesToOthers(t *testing.T) {
+	p := New(Config{Most: 8, MostOfOne: 1})
+	dir := t.TempDir()
+	done := make(chan error, 8)
+	begin := func(namespace, server string) {
+		t.Helper()
+		file := filepath.Join(dir, server)
+		go func() {
+			_, err := p.Do(For(t.Context(), namespace), server, "hangs", file)
+			done <- err
+		}()
+		begun(t, file)
+	}
+	full := func(namespace, want string) {
+		t.Helper()
+		short, cancel := context.WithTimeout(For(t.Context(), namespace), 10*time.Millisecond)
+		defer cancel()
+		if _, err := p.Do(short, "one more", "echo"); !errors.Is(err, rpcerr.ErrExhausted) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", namespace, err)
+		}
+	}
+	for i := range 4 {
+		begin("hostile", "a"+strconv.Itoa(i))
+	}
+	full("hostile", "0 processes wait for it already, 4 for the pods of its namespace, and 4 in all")
+	for i := range 2 {
+		begin("as hostile", "b"+strconv.Itoa(i))
+	}
+	full("as hostile", "2 for the pods of its namespace, and 6 in all")
+	for _, namespace := range []string{"quiet", ""} {
+		if got, err := p.Do(For(t.Context(), namespace), "alive", "echo", "x"); got != "x" || err != nil {
+			t.Errorf("%q is held up: %q, %v", namespace, got, err)
+		}
+	}
+	for _, server := range []string{"a0", "a1", "a2", "a3", "b0", "b1"} {
+		if err := os.Remove(filepath.Join(dir, server)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 6 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

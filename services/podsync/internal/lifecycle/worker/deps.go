@@ -101,7 +101,7 @@ type Config struct {
 // Node is what of the node a pod's status needs, as the planner has it.
 type Node = plan.Node
 
-// Deps are what a Registry is given; all but Mirrors, Conditions, Ends, Unmet,
+// Deps are what a Registry is given; all but Mirrors, Conditions, Ends, Short, Unmet,
 // OnDisk, AllKnown, InDoubt and ActiveChanged must be set.
 type Deps struct {
 	Executor Executor
@@ -121,6 +121,9 @@ type Deps struct {
 	Timelines *timeline.Book
 	// Admit decides; it must not block and not call the Registry.
 	Admit func(Question) Answer
+	// Short are the conditions that say what the node is short of, as evictions.Short,
+	// which is nil while that is not known. The function may be nil: of nothing ever. It must not block and not call the Registry.
+	Short func() map[v1.NodeConditionType]time.Time
 	// Unmet names the features that an update of a pod needs and that this node
 	// does not have; nil asks nobody. It must not block and not call the Registry.
 	Unmet func(old, now *v1.Pod) ([]string, error)

@@ -43,6 +43,7 @@ type held struct {
 	claiming    bool      // others are being stopped to make room for it
 	stopped     bool      // nothing of it runs any more
 	freed       bool      // it has nothing any more that another might need
+	putOff      bool      // its start is put off; see putOff
 	grant       grant
 	// pendingSince is since when its resize waited in a previous run.
 	pendingSince time.Time

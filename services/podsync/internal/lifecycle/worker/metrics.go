@@ -17,6 +17,7 @@ type Metrics struct {
 	startedPods, startedPodsErrors     prometheus.Counter
 	startedContainers, containerErrors *prometheus.CounterVec
 	orphans                            prometheus.Counter
+	putOffs                            *prometheus.CounterVec
 	rejections, preemptions            *prometheus.CounterVec
 	start, startSLI                    prometheus.Histogram
 	life                               lifeMetrics
@@ -40,6 +41,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "kubelet_started_containers_errors_total", Help: "Cumulative number of errors when starting containers",
 		}, []string{"container_type", "code"}),
 		orphans: counter("kubelet_orphaned_runtime_pods_total", "Number of pods that have been detected in the container runtime without being already known to the pod worker."),
+		putOffs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "polylet_pod_starts_put_off_total", Help: "Cumulative number of pods whose start was put off because the node had evicted others of their controller and still had the condition",
+		}, []string{"condition"}),
 		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_admission_rejections_total", Help: "Cumulative number pod admission rejections by the Kubelet.",
 		}, []string{"reason"}),
@@ -53,7 +57,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "kubelet_pod_start_sli_duration_seconds", Help: "Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch", Buckets: seconds,
 		}),
 	}
-	reg.MustRegister(m.startedPods, m.startedPodsErrors, m.startedContainers, m.containerErrors, m.orphans, m.rejections, m.preemptions, m.start, m.startSLI)
+	reg.MustRegister(m.startedPods, m.startedPodsErrors, m.startedContainers, m.containerErrors, m.orphans, m.rejections, m.preemptions, m.putOffs, m.start, m.startSLI)
 	m.life = newLifeMetrics(reg, seconds)
 	reg.MustRegister(m.resize.all()...)
 	return m
@@ -138,6 +142,15 @@ func (m *Metrics) rejected(reason string) {
 		reason = "Other"
 	}
 	m.rejections.WithLabelValues(reason).Inc()
+}
+
+func (m *Metrics) startPutOff(conditions []string) {
+	if m == nil {
+		return
+	}
+	for _, c := range conditions { // One of three each.
+		m.putOffs.WithLabelValues(c).Inc()
+	}
 }
 
 func (m *Metrics) preempted(signal string) {

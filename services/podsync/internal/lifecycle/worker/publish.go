@@ -19,6 +19,7 @@ import (
 // publish tells everybody what the plan says of the pod.
 func (w *worker) publish(out plan.Output) {
 	w.waits(out.Waits)
+	w.evicted(&w.state.Reported, &out.Status) // before those hear of its end that wait for its room
 	if out.Stopped != w.ended || out.Freed != w.freed {
 		w.ended, w.freed = out.Stopped, out.Freed
 		w.reg.note(w.uid, out.Stopped, out.Freed)

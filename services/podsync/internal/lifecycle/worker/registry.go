@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/evictions"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
@@ -47,8 +48,10 @@ type Registry struct {
 	inDoubt []string
 	// excess is what the workers were told last of it; see plan.State.
 	excess map[types.UID]map[string]bool
-	seen   bool // the runtime was seen as a whole
-	all    time.Time
+	// evictions are those that put off the start of others.
+	evictions evictions.Book
+	seen      bool // the runtime was seen as a whole
+	all       time.Time
 	// sweeping is true from the moment that all is known on.
 	sweeping bool
 	closed   bool
@@ -125,6 +128,7 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.sayDoubtedLocked()
+	r.evictedLocked(pod, &pod.Status, false)
 	if left, ended := r.ended[pod.UID]; ended {
 		if pod.DeletionTimestamp != nil {
 			r.ended[pod.UID] = remains{pod, left.since} // of a pod that we have ended ourselves
@@ -247,6 +251,7 @@ func (r *Registry) currentLocked(uid types.UID) podstate.Observed {
 func (r *Registry) Recheck() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.shortLocked()
 	r.settleLocked(nil, triggerNode)
 	for _, w := range r.pods {
 		w.inbox.ring()

@@ -220,6 +220,8 @@ type rig struct {
 	hostIPs atomic.Pointer[[]string]
 	// mirrors is told of static pods; nil for nobody.
 	mirrors Mirrors
+	// short is what the node is short of; nil for nothing ever.
+	short func() map[v1.NodeConditionType]time.Time
 	// unmet names the features that an update of a pod needs and the node lacks.
 	unmet func(old, now *v1.Pod) ([]string, error)
 	t     *testing.T
@@ -318,6 +320,7 @@ func (r *rig) start() {
 	r.reg = New(Config{Sources: []string{"api"}}, Deps{
 		Executor: exec, Status: r.e, Probes: probes{r.e}, Events: r.e, Pods: r.pods, Mirrors: r.mirrors,
 		Admit:  func(Question) Answer { return Answer{Admission: podstate.Admission{Decision: podstate.Admitted}} },
+		Short:  r.short,
 		Resize: r.resize, Allocations: r.store, Ends: keeper{r},
 		InDoubt: r.e.doubted,
 		Unmet: func(old, now *v1.Pod) ([]string, error) {

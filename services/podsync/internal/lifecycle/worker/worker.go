@@ -43,6 +43,7 @@ type worker struct {
 	waitSaid  string    // the reason to wait of which an event was recorded
 	line      *timeline.Line
 	first     firstStart
+	putOff    putOff
 	log       logr.Logger
 }
 
@@ -106,6 +107,7 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	}
 	now := time.Now()
 	w.takeGrant(now)
+	w.takePutOff(now)
 	w.state.Begin(now)
 	w.state.Node = w.reg.deps.Node()
 	w.state.Reclaim = len(w.reclaims) > 0

@@ -118,6 +118,13 @@ func (r *Recorder) Claim(claim *v1.PersistentVolumeClaim, eventType, reason, mes
 	}, eventType: eventType, reason: reason, message: message})
 }
 
+// Volume records an event on a volume of a claim.
+func (r *Recorder) Volume(pv *v1.PersistentVolume, eventType, reason, message string) {
+	r.record(note{ref: &v1.ObjectReference{
+		APIVersion: "v1", Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion,
+	}, eventType: eventType, reason: reason, message: message})
+}
+
 // Container records an event on a container of a pod (fieldPath
 // spec.containers{name}, spec.initContainers{name} or spec.ephemeralContainers{name}).
 func (r *Recorder) Container(pod *v1.Pod, container, eventType, reason, message string) {

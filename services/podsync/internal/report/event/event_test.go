@@ -45,6 +45,7 @@ func TestEventsOfBeforeAndAfterRunReachTheApiserver(t *testing.T) {
 		r.Annotated(testPod(), map[string]string{"starved_resource": "memory"}, v1.EventTypeWarning, "Evicted", "100% of it")
 		time.Sleep(time.Millisecond)
 		r.Claim(&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default", UID: "claim"}}, v1.EventTypeNormal, "FileSystemResizeSuccessful", "of a claim")
+		r.Volume(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "volume"}}, v1.EventTypeWarning, "FailedMountOnFilesystemMismatch", "of a volume")
 		time.Sleep(time.Minute)
 		list, err := server.Admin().CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -57,7 +58,10 @@ func TestEventsOfBeforeAndAfterRunReachTheApiserver(t *testing.T) {
 		if o := got["FileSystemResizeSuccessful"].InvolvedObject; o.Kind != "PersistentVolumeClaim" || o.Name != "c" || o.UID != "claim" {
 			t.Errorf("the event of a claim is of %+v", o)
 		}
-		if len(got) != 6 || got["FailedValidation"].InvolvedObject.Kind != "Node" || got["FailedValidation"].InvolvedObject.Name != "n" || got["Pulling"].InvolvedObject.FieldPath != "spec.containers{c}" || got["BackOff"].InvolvedObject.FieldPath != "spec.initContainers{i}" || got["FailedMount"].InvolvedObject.FieldPath != "" {
+		if o := got["FailedMountOnFilesystemMismatch"].InvolvedObject; o.Kind != "PersistentVolume" || o.Name != "pv" || o.UID != "volume" || o.Namespace != "" {
+			t.Errorf("the event of a volume is of %+v", o)
+		}
+		if len(got) != 7 || got["FailedValidation"].InvolvedObject.Kind != "Node" || got["FailedValidation"].InvolvedObject.Name != "n" || got["Pulling"].InvolvedObject.FieldPath != "spec.containers{c}" || got["BackOff"].InvolvedObject.FieldPath != "spec.initContainers{i}" || got["FailedMount"].InvolvedObject.FieldPath != "" {
 			t.Fatalf("events %+v", got)
 		}
 		if e := got["Evicted"]; e.Annotations["starved_resource"] != "memory" || e.Message != "100% of it" || e.InvolvedObject.UID != "u" {

@@ -95,7 +95,7 @@ func plain(reason string) string {
 // rank puts what failed before what merely goes on, and causes before what
 // follows from them.
 func rank(w podstate.Wait) int {
-	order := []string{"runtime", "admission", "network", "sandbox", "address", "volume", "image", "backoff", "container", "probe", "gate", "resize", "termination", "apiserver", "manifest"}
+	order := []string{"runtime", "admission", "pressure", "network", "sandbox", "address", "volume", "image", "backoff", "container", "probe", "gate", "resize", "termination", "apiserver", "manifest"}
 	n := slices.Index(order, w.Kind)
 	if w.Retry.IsZero() && w.Kind != "runtime" && w.Kind != "network" && w.Kind != "admission" {
 		n += len(order)

@@ -38,6 +38,11 @@ func (c *Volumes) Attach(ctx context.Context, r volume.Request) error {
 		}
 		needed, stands := needsAttachment(object), c.stands(&w)
 		attached := stands && isAttached(c.deps.Node.Object(), uniqueName(w.id()))
+		if needed && w.own {
+			if err := c.inUse.addOwn(w.pod, uniqueName(w.id()), stands); err != nil {
+				return asWaitForAttach(err)
+			}
+		}
 		c.inUse.want(w.pod.UID, w.id(), needed || attached, c.deps.Node.Object)
 		if !needed || stands {
 			return nil // a previous run has waited for what stands

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Disks are volumes of no driver that are attached to the node all the same, in name: the
@@ -28,9 +27,15 @@ func isDisk(name v1.UniqueVolumeName) bool {
 }
 
 // Hold tells that a pod wants one of Disks, and waits until the Node object shows that it is
-// in use, and attached. stands: the pod has it from a previous run, which has waited.
-func (c *Volumes) Hold(ctx context.Context, uid types.UID, name v1.UniqueVolumeName, stands bool) error {
-	c.inUse.want(uid, diskID(name), true, c.deps.Node.Object)
+// in use, and attached. own: the pod's own spec has it; stands: the pod has it from a
+// previous run, which has waited.
+func (c *Volumes) Hold(ctx context.Context, pod *v1.Pod, name v1.UniqueVolumeName, own, stands bool) error {
+	if own {
+		if err := c.inUse.addOwn(pod, name, stands); err != nil {
+			return err
+		}
+	}
+	c.inUse.want(pod.UID, diskID(name), true, c.deps.Node.Object)
 	if stands || c.cfg.NoController || c.cfg.Standalone {
 		return nil
 	}

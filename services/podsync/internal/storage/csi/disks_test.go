@@ -73,7 +73,7 @@ func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T)
 	b.Volumes = b.restarted(t)
 	b.showsDisk(false, false)
 	done := make(chan error, 1)
-	go func() { done <- b.Hold(t.Context(), "uid-1", diskName, false) }()
+	go func() { done <- b.Hold(t.Context(), podOf("ns", "uid-1"), diskName, false, false) }()
 	eventually(t, "it is not told", func() bool { return b.inUse.isTold(diskName) })
 	d.mu.Lock()
 	d.there = true
@@ -153,7 +153,7 @@ func TestADiskIsNotWaitedForWhereNobodyAttaches(t *testing.T) {
 	} {
 		b := newAttaching(t)
 		b.showsDisk(false, false)
-		if err := b.Hold(t.Context(), "uid-1", diskName, change(b)); err != nil || !b.inUse.isTold(diskName) {
+		if err := b.Hold(t.Context(), podOf("ns", "uid-1"), diskName, false, change(b)); err != nil || !b.inUse.isTold(diskName) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestADiskIsNotWaitedForWhereNobodyAttaches(t *testing.T) {
 	b.showsDisk(true, false)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := b.Hold(ctx, "uid-1", diskName, false); err == nil || !strings.Contains(err.Error(), "is not attached according to node status; the attach-detach controller says") {
+	if err := b.Hold(ctx, podOf("ns", "uid-1"), diskName, false, false); err == nil || !strings.Contains(err.Error(), "is not attached according to node status; the attach-detach controller says") {
 		t.Error(err)
 	}
 }

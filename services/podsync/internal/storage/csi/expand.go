@@ -52,15 +52,13 @@ func (c *Volumes) expansion(ctx context.Context, w *wanted, driver *registered, 
 	if !can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		staging = ""
 	}
-	there, err := isThere(path), error(nil)
-	if !w.block {
-		there, err = c.deps.Mounter.Mounted(path)
+	there := isThere(path)
+	if !w.block { // a driver may publish without a mount
+		given, err := readVolumeData(w.dir)
+		there = err == nil && given.id() == w.id()
 	}
-	if err == nil && !there {
-		err = fmt.Errorf("the volume is not at %s any more", path) // taken down meanwhile
-	}
-	if err != nil {
-		return nil, &growth.Error{Kind: growth.Away, Err: err}
+	if !there { // taken down meanwhile
+		return nil, &growth.Error{Kind: growth.Away, Err: fmt.Errorf("the volume is not at %s any more", path)}
 	}
 	secret, err := c.expandSecret(ctx, w)
 	if err != nil {

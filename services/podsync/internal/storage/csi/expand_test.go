@@ -53,6 +53,12 @@ func TestADriverGrowsWhatAPodHas(t *testing.T) {
 		got.GetVolumeCapability().GetMount().GetMountFlags()[0] != "noatime" || got.GetVolumeCapability().GetAccessMode().GetMode() != spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER {
 		t.Errorf("the request is %v", got)
 	}
+	if err := b.mounts.Unmount(got.GetVolumePath()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Expand(t.Context(), r, two); err != nil || len(b.driver.Expanded()) != 2 {
+		t.Errorf("of a driver that publishes without a mount: %v", err)
+	}
 	r.PV.Spec.CSI.NodeExpandSecretRef.Name = "none"
 	if err := b.Expand(t.Context(), r, two); kindOf(err) != growth.Uncertain || !strings.Contains(err.Error(), "expander.NodeExpand failed to get NodeExpandSecretRef ns/none: ") {
 		t.Errorf("without its secret: %v", err)

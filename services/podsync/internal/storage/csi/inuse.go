@@ -38,6 +38,8 @@ type inUse struct {
 	mu sync.Mutex
 	// wanted are the volumes that pods want, by pod, and whether they must be attached.
 	wanted map[types.UID]map[volumeID]bool
+	// own are those of pods' own specs, by pod.
+	own map[types.UID]*own
 	// leaving are those of which it was told that they are in use no more, and that the
 	// Node may name still; ending those of which that is told once the Node names them.
 	leaving, ending map[v1.UniqueVolumeName]bool
@@ -51,7 +53,7 @@ type inUse struct {
 func newInUse(epoch uint64) inUse {
 	return inUse{
 		told:  watch.NewStore[v1.UniqueVolumeName, struct{}](epoch, func(struct{}, struct{}) bool { return true }),
-		known: make(chan struct{}), changed: make(chan struct{}), said: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{},
+		known: make(chan struct{}), changed: make(chan struct{}), said: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{}, own: map[types.UID]*own{},
 		leaving: map[v1.UniqueVolumeName]bool{}, ending: map[v1.UniqueVolumeName]bool{},
 	}
 }
@@ -95,6 +97,7 @@ func (u *inUse) forget(uid types.UID) (ids []volumeID) {
 		ids = append(ids, id)
 	}
 	delete(u.wanted, uid)
+	delete(u.own, uid)
 	return ids
 }
 

@@ -25,8 +25,8 @@ type wanted struct {
 	// label is with which SELinux label the pod has it, once that is settled.
 	label labelled
 
-	// migrated: it is of before CSI.
-	migrated bool
+	// migrated: it is of before CSI; own: it is so in the pod's own spec.
+	migrated, own bool
 	// block: as a device.
 	block      bool
 	readOnly   bool
@@ -42,6 +42,7 @@ type wanted struct {
 // wantedBy is what is asked for.
 func (c *Volumes) wantedBy(r volume.Request) wanted {
 	w := wanted{pod: r.Pod, name: r.Volume.Name, dir: r.Dir, migrated: r.Migrated}
+	w.own = r.Migrated && r.Volume.PersistentVolumeClaim == nil && r.Volume.Ephemeral == nil
 	if r.PV == nil {
 		source := r.Volume.CSI
 		w.data = ephemeral(r.Pod.UID, r.Volume.Name, source.Driver, c.cfg.NodeName)

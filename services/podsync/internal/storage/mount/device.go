@@ -14,6 +14,8 @@ import (
 	"k8s.io/klog/v2"
 	mountutils "k8s.io/mount-utils"
 	"k8s.io/utils/exec"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 )
 
 // mostDevice is how long a device may take to be mounted. Where much of it has to be made
@@ -25,6 +27,22 @@ const callDevice = "mount-device"
 
 // errNoDisk ends the wait for a disk.
 var errNoDisk = errors.New("the disk does not answer")
+
+// OtherFilesystem is an error of a device that could not be mounted, and has another
+// filesystem on it than was asked for.
+type OtherFilesystem struct {
+	// Err is what the programs have said.
+	Err error
+}
+
+// Error implements error.
+func (o *OtherFilesystem) Error() string { return o.Err.Error() }
+
+// Unwrap returns Err.
+func (o *OtherFilesystem) Unwrap() error { return o.Err }
+
+// otherFilesystem is what the process says of that; no program is called so.
+const otherFilesystem = "another filesystem"
 
 // Device has blkid, mkfs, fsck and mount run, each by itself and in no shell. No thread of
 // this process waits for them. At the end of ctx no further one is begun, but the one that
@@ -42,14 +60,29 @@ func (k *Kernel) Device(ctx context.Context, device, target, filesystem string, 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, mostDevice, errNoDisk)
 	defer cancel()
+	other := make(chan struct{}, 1)
 	told := func(program string) {
+		if program == otherFilesystem {
+			select {
+			case other <- struct{}{}:
+			default:
+			}
+			return
+		}
 		klog.FromContext(ctx).Info("A disk holds nothing: a filesystem is made on it", "path", device, "program", program)
 	}
 	args := append([]string{os.Getenv("PATH"), k.cfg.Devices, device, target, filesystem}, options...)
-	if _, err := k.disks.Follow(ctx, device, told, callDevice, args...); err != nil {
-		return fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", device, target, filesystem, err)
+	_, err := k.disks.Follow(ctx, device, told, callDevice, args...)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", device, target, filesystem, err)
+	select {
+	case <-other:
+		return &OtherFilesystem{err}
+	default:
+		return err
+	}
 }
 
 // deviceCall mounts a device, unless that is done: one that was left may have.
@@ -74,6 +107,9 @@ func deviceCall(args []string) (string, error) {
 	run := programs{exec.New(), lock}
 	format := mountutils.NewSafeFormatAndMount(byProgram{mountutils.NewWithoutSystemd(""), run}, run)
 	if err := format.FormatAndMount(device, target, filesystem, args[fixed:]); err != nil {
+		if typed := (mountutils.MountError{}); errors.As(err, &typed) && typed.Type == mountutils.FilesystemMismatch {
+			apart.Tell(otherFilesystem)
+		}
 		return "", err // what has failed may have left something that runs: it keeps the lock
 	}
 	if err := endDeviceless(target); err != nil {

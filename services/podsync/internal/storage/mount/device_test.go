@@ -110,6 +110,13 @@ func TestAFilesystemIsMadeOnAnEmptyDiskAndMountedAndMendedTheNextTime(t *testing
 	if err == nil || !strings.Contains(err.Error(), "(fstype: ext4), error mount failed: exit status 32\nMounting command: mount\nMounting arguments: -t ext4 -o noatime,defaults "+d.device+" "+d.target+"\nOutput: it says something\nwrong fs type") {
 		t.Error(err)
 	}
+	other := (*OtherFilesystem)(nil)
+	if errors.As(err, &other) {
+		t.Error("its filesystem is that which was asked for")
+	}
+	if err := k.Device(t.Context(), d.device, d.target, "xfs", nil); !errors.As(err, &other) || !strings.Contains(err.Error(), "(fstype: xfs), error mount failed: exit status 32") {
+		t.Error(err)
+	}
 	if err := k.Device(t.Context(), d.device, d.target, "../x", nil); err == nil {
 		t.Error("a program of any name is run")
 	}

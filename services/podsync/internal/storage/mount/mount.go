@@ -34,7 +34,7 @@ type Mounter interface {
 	Bind(source, target string) error
 	// Device mounts the filesystem of a block device, which is made if the device holds
 	// nothing, and mended if need be. It takes as long as the device is large, and returns
-	// at the end of ctx; what it began may go on after that, and be mounted on target as
+	// at the end of ctx; the error may be an OtherFilesystem. What it began may go on after that, and be mounted on target as
 	// long as that directory is there.
 	Device(ctx context.Context, device, target, filesystem string, options []string) error
 	// Resize makes the filesystem of a block device that is mounted on target as large as

@@ -46,6 +46,7 @@ type bench struct {
 
 	mu      sync.Mutex
 	held    []v1.UniqueVolumeName
+	own     bool // the last of them is in the pod's own spec
 	settled []v1.UniqueVolumeName
 	secrets map[string]map[string][]byte
 }
@@ -109,10 +110,10 @@ func (b *bench) origin(at string) string {
 	return at
 }
 
-func (b *bench) Hold(_ context.Context, _ types.UID, name v1.UniqueVolumeName, _ bool) error {
+func (b *bench) Hold(_ context.Context, _ *v1.Pod, name v1.UniqueVolumeName, own, _ bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.held = append(b.held, name)
+	b.held, b.own = append(b.held, name), own
 	return nil
 }
 
@@ -148,6 +149,9 @@ const (
 	iqn    = "iqn.2001-04.example:d"
 	portal = "192.0.2.1:3260"
 )
+
+// othersRecord is the record of another target in iscsiadm's database.
+const othersRecord = "iqn.2002-05.example:admin/203.0.113.1:3260"
 
 // source is a LUN of the target, in a pod's spec.
 func source(lun int32, portals ...string) v1.VolumeSource {
@@ -269,12 +273,15 @@ func iscsiadm(args []string) int {
 	case strings.HasSuffix(line, "-o show"):
 		fmt.Print("# BEGIN RECORD 2.1.8\niface.iscsi_ifacename = default\niface.net_ifacename = <empty>\niface.transport_name = tcp\niface.initiatorname = <empty>\n# END RECORD\n")
 	case strings.HasSuffix(line, "--discover"):
-		if refuses("discover-" + of["-p"]) {
-			fmt.Println("iscsiadm: cannot make connection to " + of["-p"])
-			return 4
-		}
+		makeFile(host, "nodes/"+othersRecord, "as the target says")
+		makeFile(host, "nodes/iqn.2001-04.example:further/"+portal, "as the target says")
+	case strings.HasSuffix(line, "-o new") && of["-m"] == "node":
+		makeFile(host, "nodes/"+of["-T"]+"/"+of["-p"], "new")
+	case strings.HasSuffix(line, "-o delete") && of["-m"] == "node":
+		_ = os.Remove(filepath.Join(host, "nodes", of["-T"], of["-p"]))
 	case strings.HasSuffix(line, "--login"):
-		if refuses("login") {
+		if refuses("login") || refuses("login-"+of["-p"]) {
+			fmt.Println("iscsiadm: cannot make connection to " + of["-p"])
 			return 24
 		}
 		begin(host, of["-p"])

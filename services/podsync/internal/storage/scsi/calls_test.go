@@ -19,9 +19,12 @@ type answers struct {
 	inner map[string]apart.Call
 	held  bool
 	of    string
+	// whose are the namespaces that it was asked for.
+	whose []string
 }
 
-func (a *answers) Do(_ context.Context, _, call string, args ...string) (string, error) {
+func (a *answers) Do(ctx context.Context, _, call string, args ...string) (string, error) {
+	a.whose = append(a.whose, apart.Namespace(ctx))
 	for _, arg := range args {
 		if a.of != "" && filepath.Base(arg) == a.of {
 			return arg, nil

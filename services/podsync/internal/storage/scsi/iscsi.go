@@ -221,30 +221,29 @@ func settingsOf(shown string) (map[string]string, error) {
 	return settings, nil
 }
 
-// logIn finds a target by a portal and logs in to it.
+// logIn logs in to a target by a portal. Nothing is discovered: the volume names the target,
+// and whoever answers at the portal, which may be of a pod's own spec, would say which records
+// of whatever targets this node makes, and writes anew, and may log in to at its next boot.
 func (v *Volumes) logIn(ctx context.Context, w *wanted, t *target, portal string, words map[string]string) error {
-	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", t.Iface}
 	node := []string{"-m", "node", "-p", portal, "-T", t.Iqn, "-I", t.Iface}
 	do := func(of []string, more ...string) error {
 		_, err := v.iscsiadm(ctx, slices.Concat(of, more)...)
 		return err
 	}
-	_ = do(discovery, "-o", "new") // it may be there
-	if w.chapDiscovery {
-		if err := chap(do, discovery, "discovery.sendtargets.auth.", words); err != nil {
-			return fmt.Errorf("iscsi: failed to update discoverydb to portal %s error: %w", portal, err)
-		}
+	if err := do(node, "-o", "new"); err != nil { // one that is there is made anew
+		return fmt.Errorf("iscsi: failed to make the record of %s at portal %s: %w", t.Iqn, portal, err)
 	}
-	if err := do(discovery, "--discover"); err != nil {
-		_ = do(discovery, "-o", "delete")
-		return fmt.Errorf("iscsi: failed to sendtargets to portal %s: %w", portal, err)
+	// The machine's boot must not wait for it.
+	if err := do(node, "-o", "update", "-n", "node.startup", "-v", "manual"); err != nil {
+		klog.FromContext(ctx).Info("An iSCSI session could not be made one that is begun by hand; the next boot may begin it", "err", err)
 	}
 	// Only the disk that is asked for is looked for, not all that the target has (k/k#90982).
 	if err := do(node, "-o", "update", "-n", "node.session.scan", "-v", "manual"); err != nil {
 		klog.FromContext(ctx).Info("This node's iscsiadm does not know node.session.scan: all disks of a target come to the node with the first", "err", err)
 	}
 	if w.chapSession {
-		if err := chap(do, node, "node.session.auth.", words); err != nil {
+		if err := chap(do, node, words); err != nil {
+			_ = do(node, "-o", "delete")
 			return fmt.Errorf("iscsi: failed to update iscsi node to portal %s error: %w", portal, err)
 		}
 	}
@@ -252,15 +251,12 @@ func (v *Volumes) logIn(ctx context.Context, w *wanted, t *target, portal string
 		_ = do(node, "-o", "delete")
 		return fmt.Errorf("iscsi: failed to attach disk: %w", err)
 	}
-	// The machine's boot must not wait for it.
-	if err := do(node, "-o", "update", "-n", "node.startup", "-v", "manual"); err != nil {
-		klog.FromContext(ctx).Info("An iSCSI session could not be made one that is begun by hand; the next boot may begin it", "err", err)
-	}
 	return nil
 }
 
 // chap sets the words for CHAP. They are in no error.
-func chap(do func(of []string, more ...string) error, of []string, prefix string, words map[string]string) error {
+func chap(do func(of []string, more ...string) error, of []string, words map[string]string) error {
+	const prefix = "node.session.auth."
 	if err := do(of, "-o", "update", "-n", prefix+"authmethod", "-v", "CHAP"); err != nil {
 		return err
 	}

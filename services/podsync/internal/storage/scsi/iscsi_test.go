@@ -32,11 +32,10 @@ func TestADiskOfAnISCSITargetIsLoggedInToMountedAndTakenAway(t *testing.T) {
 	if got := b.read("sys/class/scsi_host/host2/scan"); got != "0 0 1" {
 		t.Errorf("the kernel was told to look for %q", got)
 	}
-	at := "-p " + portal + " -I default"
 	node := "iscsiadm -m node -p " + portal + " -T " + iqn + " -I default "
 	want := []string{
-		"iscsiadm -m iface -I default -o show", "iscsiadm -m discoverydb -t sendtargets " + at + " -o new", "iscsiadm -m discoverydb -t sendtargets " + at + " --discover",
-		node + "-o update -n node.session.scan -v manual", node + "--login", node + "-o update -n node.startup -v manual",
+		"iscsiadm -m iface -I default -o show", node + "-o new", node + "-o update -n node.startup -v manual",
+		node + "-o update -n node.session.scan -v manual", node + "--login",
 	}
 	if got := b.asked(); !slices.Equal(got, want) {
 		t.Errorf("asked\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -89,8 +88,8 @@ func TestCHAPIsDoneWithTheSecretsWordsWhichAreInNoError(t *testing.T) {
 	b := newBench(t)
 	b.make("target.json", `{"0": "sd"}`)
 	b.secrets["ns/chap"] = map[string][]byte{
-		"discovery.sendtargets.auth.username": []byte("du"), "discovery.sendtargets.auth.password": []byte("dp"),
-		"node.session.auth.username": []byte("u"), "node.session.auth.password": []byte("p4ss"), "node.session.auth.username_in": []byte("ui"), "other": []byte("x"),
+		"discovery.sendtargets.auth.username": []byte("du"),
+		"node.session.auth.username":          []byte("u"), "node.session.auth.password": []byte("p4ss"), "node.session.auth.username_in": []byte("ui"), "other": []byte("x"),
 	}
 	r := b.inline("uid-1", "v", source(0))
 	r.Volume.ISCSI.DiscoveryCHAPAuth, r.Volume.ISCSI.SessionCHAPAuth, r.Volume.ISCSI.SecretRef = true, true, &v1.LocalObjectReference{Name: "chap"}
@@ -100,16 +99,64 @@ func TestCHAPIsDoneWithTheSecretsWordsWhichAreInNoError(t *testing.T) {
 		t.Error(err)
 	}
 	for _, want := range []string{
-		"discovery.sendtargets.auth.authmethod -v CHAP", "discovery.sendtargets.auth.username -v du", "discovery.sendtargets.auth.password -v dp",
 		"node.session.auth.authmethod -v CHAP", "node.session.auth.username -v u\n", "node.session.auth.password -v p4ss", "node.session.auth.username_in -v ui",
 	} {
 		if !strings.Contains(b.read("asked"), "-o update -n "+want) {
 			t.Errorf("it was not told %s", want)
 		}
 	}
+	if strings.Contains(b.read("asked"), "discovery") {
+		t.Error("it is told the words of a discovery, of which there is none")
+	}
 	delete(b.secrets, "ns/chap")
 	if _, err := b.Setup(t.Context(), r); err == nil || !strings.Contains(err.Error(), `couldn't get secret ns/chap error: secrets "chap" not found`) {
 		t.Error(err)
+	}
+}
+
+// TestATargetMakesAndChangesNoRecordsOfOthers: whoever answers at the portal, which may be of
+// a pod's own spec, would say so at a discovery.
+func TestATargetMakesAndChangesNoRecordsOfOthers(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.make("nodes/"+othersRecord, "the administrator's")
+	r := b.inline("uid-1", "v", source(0))
+	r.Volume.ISCSI.DiscoveryCHAPAuth = true
+	b.setUp(r)
+	records := func() (names []string) {
+		root := filepath.Join(b.host, "nodes")
+		_ = filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				names = append(names, strings.TrimPrefix(path, root+"/"))
+			}
+			return err
+		})
+		return names
+	}
+	if got := records(); !slices.Equal(got, []string{iqn + "/" + portal, othersRecord}) {
+		t.Errorf("there are records of %q", got)
+	}
+	b.takeDown(r)
+	b.settleAll()
+	b.bare()
+	if got := records(); !slices.Equal(got, []string{othersRecord}) || b.read("nodes/"+othersRecord) != "the administrator's" {
+		t.Errorf("left are records of %q", got)
+	}
+}
+
+func TestWhatIsLoggedInToIsNotLoggedInToByTheMachinesNextBoot(t *testing.T) {
+	b := newBench(t)
+	b.make("refuses/login")
+	if _, err := b.Setup(t.Context(), b.inline("uid-1", "v", source(0))); err == nil {
+		t.Fatal("it is logged in to")
+	}
+	node := "iscsiadm -m node -p " + portal + " -T " + iqn + " -I default "
+	asked := b.asked()
+	if manual, login := slices.Index(asked, node+"-o update -n node.startup -v manual"), slices.Index(asked, node+"--login"); manual < 0 || manual > login {
+		t.Errorf("asked\n%s", strings.Join(asked, "\n"))
+	}
+	if b.read("nodes/"+iqn+"/"+portal) != "" || asked[len(asked)-1] != node+"-o delete" {
+		t.Error("its record is left")
 	}
 }
 
@@ -204,9 +251,9 @@ func TestADiskThatOnePortalHasIsUsedThoughAnotherDoesNotAnswer(t *testing.T) {
 	b.make("target.json", `{"0": "sd"}`)
 	b.make("sys/block/dm-3/slaves/sd2/")
 	b.make("dev/dm-3")
-	b.make("refuses/discover-192.0.2.2:3260")
+	b.make("refuses/login-192.0.2.2:3260")
 	b.setUp(b.inline("uid-1", "v", source(0, "192.0.2.2")))
-	if n := strings.Count(b.read("asked"), "-p 192.0.2.2:3260 -I default --discover"); n != mostTries {
+	if n := strings.Count(b.read("asked"), "-p 192.0.2.2:3260 -T "+iqn+" -I default --login"); n != mostTries {
 		t.Errorf("the other was tried %d times", n)
 	}
 }
@@ -224,9 +271,9 @@ func TestPortalsThatDoNotAnswerHoldATargetForAWhileOnly(t *testing.T) {
 			switch line := strings.Join(args, " "); {
 			case strings.HasSuffix(line, "-o show"):
 				return "iface.transport_name = tcp\n", nil
-			case strings.HasSuffix(line, "--login"):
+			case strings.HasSuffix(line, "--login") && strings.Contains(line, portal):
 				begin(b.host, portal)
-			case strings.HasSuffix(line, "--discover") && !strings.Contains(line, portal):
+			case strings.HasSuffix(line, "--login"):
 				ctx, cancel := context.WithTimeout(ctx, programWithin)
 				defer cancel()
 				<-ctx.Done()

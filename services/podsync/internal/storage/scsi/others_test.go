@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 func byWWID(ids ...string) v1.VolumeSource {
@@ -128,6 +129,18 @@ func TestNamesAndPortalsWithoutEndAreRefusedBeforeTheClusterIsTold(t *testing.T)
 	}
 	if len(b.held) != 0 {
 		t.Errorf("the cluster knows of %q", b.held)
+	}
+}
+
+// TestTheClusterIsToldWhichDisksAPodsOwnSpecHas: of those there may be few.
+func TestTheClusterIsToldWhichDisksAPodsOwnSpecHas(t *testing.T) {
+	b := newBench(t)
+	for want, r := range map[bool]volume.Request{
+		true: b.inline("uid-1", "v", byWWID("a")), false: b.claimed("uid-1", "pv", v1.PersistentVolumeSource{FC: &v1.FCVolumeSource{WWIDs: []string{"a"}}}, v1.PersistentVolumeFilesystem),
+	} {
+		if err := b.Attach(t.Context(), r); err != nil || b.own != want {
+			t.Errorf("%v, want %v: %v", b.own, want, err)
+		}
 	}
 }
 

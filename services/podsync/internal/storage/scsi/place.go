@@ -25,6 +25,8 @@ type place struct {
 	disk  disk
 	// others: the disk is something else's of the node, and was given to no pod.
 	others bool
+	// namespace is that of the pods that it was made for; empty when nobody knows.
+	namespace string
 }
 
 // devicesDir is, below that of a kind, where devices are.
@@ -50,8 +52,9 @@ type record struct {
 	Path  string  `json:"path"`
 	ISCSI *target `json:"iscsi,omitempty"`
 	FC    *fabric `json:"fc,omitempty"`
-	// Others is place.others.
-	Others bool `json:"others,omitempty"`
+	// Others and Namespace are place's.
+	Others    bool   `json:"others,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // recordOf is the file with the record of a place.
@@ -61,7 +64,7 @@ func (v *Volumes) recordOf(path string) string {
 
 // keep writes what a place is, before anything is begun with its disk.
 func (v *Volumes) keep(p place, mounted bool) error {
-	r := record{Path: p.path, Others: p.others}
+	r := record{Path: p.path, Others: p.others, Namespace: p.namespace}
 	r.ISCSI, _ = p.disk.(*target)
 	r.FC, _ = p.disk.(*fabric)
 	text, err := json.Marshal(r)
@@ -116,8 +119,8 @@ func (v *Volumes) left() (all []place, err error) {
 					return nil, err
 				}
 				for _, path := range paths {
-					if d, others := v.diskAt(kind, path); d != nil {
-						all = append(all, place{path, block, d, others})
+					if p := v.placeAt(kind, path, block); p.disk != nil {
+						all = append(all, p)
 					}
 				}
 			}
@@ -126,22 +129,29 @@ func (v *Volumes) left() (all []place, err error) {
 	return all, nil
 }
 
-// diskAt is the disk of a place, by its record, and else by its name; nil when that is none.
-// A record that is of another place is not believed.
-func (v *Volumes) diskAt(kind, path string) (d disk, others bool) {
+// placeAt is a place with its disk, by its record, and else by its name; that is nil when it is
+// no disk's. A record that is of another place is not believed.
+func (v *Volumes) placeAt(kind, path string, block bool) place {
+	p := place{path: path, block: block}
 	var r record
 	if text, err := os.ReadFile(v.recordOf(path)); err == nil && json.Unmarshal(text, &r) == nil && r.Path == path {
-		if r.ISCSI != nil && r.ISCSI.check() == nil && lies(path, r.ISCSI) {
-			return r.ISCSI, r.Others
+		switch {
+		case r.ISCSI != nil && r.ISCSI.check() == nil && lies(path, r.ISCSI):
+			p.disk = r.ISCSI
+		case r.FC != nil && r.FC.check() == nil && lies(path, r.FC):
+			p.disk = r.FC
 		}
-		if r.FC != nil && r.FC.check() == nil && lies(path, r.FC) {
-			return r.FC, r.Others
+		if p.disk != nil {
+			p.others, p.namespace = r.Others, r.Namespace
+			return p
 		}
 	}
 	if kind == fc {
-		return fabricNamed(filepath.Base(path)), false
+		p.disk = fabricNamed(filepath.Base(path))
+	} else {
+		p.disk = targetNamed(filepath.Base(filepath.Dir(path)), filepath.Base(path))
 	}
-	return targetNamed(filepath.Base(filepath.Dir(path)), filepath.Base(path)), false
+	return p
 }
 
 // lies says whether a place is that of a disk.

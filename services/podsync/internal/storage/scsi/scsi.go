@@ -18,7 +18,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/turn"
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
@@ -36,8 +35,8 @@ type Objects interface {
 // InUse has the cluster know which volumes the node uses.
 type InUse interface {
 	// Hold tells that a pod wants a volume, and waits until it may be used here, unless the
-	// pod has it already: it stands.
-	Hold(ctx context.Context, uid types.UID, name v1.UniqueVolumeName, stands bool) error
+	// pod has it already: it stands. own: the pod's own spec has it.
+	Hold(ctx context.Context, pod *v1.Pod, name v1.UniqueVolumeName, own, stands bool) error
 	// SettleSoon has Settle called. It returns at once.
 	SettleSoon(name v1.UniqueVolumeName)
 }
@@ -137,7 +136,7 @@ func (v *Volumes) Attach(ctx context.Context, r volume.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := v.deps.InUse.Hold(ctx, r.Pod.UID, w.disk.unique(), v.stands(w)); err != nil {
+	if err := v.deps.InUse.Hold(ctx, r.Pod, w.disk.unique(), w.inline, v.stands(w)); err != nil {
 		return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
@@ -35,8 +34,8 @@ func partly() (code int, is bool) {
 // lonely is a cluster that lets everything be used.
 type lonely struct{ user, password string }
 
-func (lonely) Hold(context.Context, types.UID, v1.UniqueVolumeName, bool) error { return nil }
-func (lonely) SettleSoon(v1.UniqueVolumeName)                                   {}
+func (lonely) Hold(context.Context, *v1.Pod, v1.UniqueVolumeName, bool, bool) error { return nil }
+func (lonely) SettleSoon(v1.UniqueVolumeName)                                       {}
 
 func (a lonely) Secret(context.Context, string, string) (*v1.Secret, error) {
 	return &v1.Secret{Data: map[string][]byte{"node.session.auth.username": []byte(a.user), "node.session.auth.password": []byte(a.password)}}, nil

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 )
 
 // Settle takes the disk of a volume from the node, if no pod has it. left says that
@@ -36,6 +37,7 @@ func (v *Volumes) Settle(ctx context.Context, name v1.UniqueVolumeName) (left bo
 }
 
 func (v *Volumes) settle(ctx context.Context, p place) (used bool, err error) {
+	ctx = apart.For(ctx, p.namespace)
 	done, err := v.places.TakeWithin(ctx, p.path)
 	if err != nil {
 		return true, err

@@ -47,6 +47,24 @@ func TestADiskIsGivenToPodsAsADeviceAndTakenAway(t *testing.T) {
 	}
 }
 
+// TestADiskIsTakenAwayForTheNamespaceOfItsPods: one whose disks do not answer leaves places to
+// others, also after a restart.
+func TestADiskIsTakenAwayForTheNamespaceOfItsPods(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	r := b.inline("uid-1", "v", source(0))
+	b.setUp(r)
+	b.restart()
+	calls := &answers{inner: Calls()}
+	b.deps.Apart = calls
+	b.takeDown(r)
+	b.settleAll()
+	b.bare()
+	if len(calls.whose) == 0 || slices.ContainsFunc(calls.whose, func(namespace string) bool { return namespace != "ns" }) {
+		t.Errorf("it was asked for %q", calls.whose)
+	}
+}
+
 func TestADeviceThatIsShownToAPodThatIsGoneIsTakenAway(t *testing.T) {
 	b := newBench(t)
 	b.make("target.json", `{"0": "sd"}`)

@@ -49,6 +49,7 @@ func (v *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, err
 		return volume.Made{}, err
 	}
 	p := v.placeOf(w.disk, w.block)
+	p.namespace = w.pod.Namespace
 	done, err := v.places.TakeWithin(ctx, p.path)
 	if err != nil {
 		return volume.Made{}, err

@@ -36,9 +36,9 @@ type wanted struct {
 	readOnly bool
 	fsType   string
 	options  []string
-	// chapDiscovery and chapSession: that is done with the secret's words.
-	chapDiscovery, chapSession bool
-	secret                     *v1.SecretReference // nil for none
+	// chapSession: the login is done with the secret's words.
+	chapSession bool
+	secret      *v1.SecretReference // nil for none
 }
 
 // disk is one of a target, or of a fabric.
@@ -74,7 +74,7 @@ func wantedBy(r volume.Request) (*wanted, error) {
 		source = &v1.ISCSIPersistentVolumeSource{
 			TargetPortal: r.Volume.ISCSI.TargetPortal, IQN: r.Volume.ISCSI.IQN, Lun: r.Volume.ISCSI.Lun, ISCSIInterface: r.Volume.ISCSI.ISCSIInterface,
 			FSType: r.Volume.ISCSI.FSType, Portals: r.Volume.ISCSI.Portals, InitiatorName: r.Volume.ISCSI.InitiatorName,
-			DiscoveryCHAPAuth: r.Volume.ISCSI.DiscoveryCHAPAuth, SessionCHAPAuth: r.Volume.ISCSI.SessionCHAPAuth,
+			SessionCHAPAuth: r.Volume.ISCSI.SessionCHAPAuth,
 		}
 		if ref := r.Volume.ISCSI.SecretRef; ref != nil {
 			source.SecretRef = &v1.SecretReference{Name: ref.Name}
@@ -127,8 +127,8 @@ func (w *wanted) ofISCSI(called string, source *v1.ISCSIPersistentVolumeSource) 
 		t.InitiatorName, t.Iface = *source.InitiatorName, t.Portals[0]+":"+called
 	}
 	w.disk, w.fsType = t, source.FSType
-	w.chapDiscovery, w.chapSession = source.DiscoveryCHAPAuth, source.SessionCHAPAuth
-	if ref := source.SecretRef; ref != nil && (w.chapDiscovery || w.chapSession) {
+	w.chapSession = source.SessionCHAPAuth
+	if ref := source.SecretRef; ref != nil && w.chapSession {
 		w.secret = &v1.SecretReference{Name: ref.Name, Namespace: cmp.Or(ref.Namespace, w.pod.Namespace)}
 	}
 }

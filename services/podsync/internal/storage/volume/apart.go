@@ -14,10 +14,12 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
 // Apart has calls done by processes of their own; *apart.Processes has it.
 type Apart interface {
+	ownership.Apart
 	Do(ctx context.Context, whose, call string, args ...string) (string, error)
 }
 
@@ -41,7 +43,7 @@ func (s *Set) isServed(pod *v1.Pod, volumeName, path string) (bool, error) {
 		return false, nil
 	}
 	b, _ := s.boundOf(pod.UID, volumeName)
-	if v.CSI == nil && v.NFS == nil && b.Kind != claims.CSI && b.Kind != claims.NFS {
+	if v.CSI == nil && v.NFS == nil && b.Kind != claims.CSI && b.Kind != claims.NFS && !b.Served {
 		return false, nil
 	}
 	served, err := s.deps.Mounter.Served(path)

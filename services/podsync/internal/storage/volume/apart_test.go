@@ -34,6 +34,12 @@ func (p *processes) Do(ctx context.Context, _, call string, args ...string) (str
 	return "", p.do(ctx)
 }
 
+// Follow is Do of what gives files away, which leaves none.
+func (p *processes) Follow(ctx context.Context, whose string, _ func(string), call string, args ...string) (string, error) {
+	_, err := p.Do(ctx, whose, call, args...)
+	return `{"files":0}`, err
+}
+
 func (p *processes) all() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,6 +192,56 @@ func TestNoSubPathIsLookedUpWhileItsVolumesAreTakenDown(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// whoseMounts notes for which namespace servers are asked.
+type whoseMounts struct {
+	*mount.Fake
+	whose []string
+}
+
+func (w *whoseMounts) UnmountRemote(ctx context.Context, target string) error {
+	w.whose = append(w.whose, apart.Namespace(ctx))
+	return w.Fake.UnmountRemote(ctx, target)
+}
+
+func (w *whoseMounts) Statfs(ctx context.Context, path string) (unix.Statfs_t, error) {
+	w.whose = append(w.whose, apart.Namespace(ctx))
+	return w.Fake.Statfs(ctx, path)
+}
+
+// TestACallIsDoneForTheNamespaceOfItsPod: of each namespace there are so many at once.
+func TestACallIsDoneForTheNamespaceOfItsPod(t *testing.T) {
+	f := newFixture(t)
+	mounts := &whoseMounts{Fake: f.mounts}
+	f.set.deps.Mounter = mounts
+	f.set.deps.Apart = &processes{do: func(ctx context.Context) error {
+		mounts.whose = append(mounts.whose, apart.Namespace(ctx))
+		return nil
+	}}
+	pod := podWith(nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}))
+	pod.Namespace = "tenant"
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	path, directory := served(t, f), v1.HostPathDirectory
+	of := podWith(v1.Volume{Name: "h", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: &directory}}})
+	of.Namespace, of.UID = "tenant", "uid-2"
+	if err := f.set.Setup(t.Context(), of); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.set.SubPath(t.Context(), pod, "main", 0, "v", "a"); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.set.Usage(t.Context(), pod.UID, "v"); err != nil {
+		t.Error(err)
+	}
+	if err := f.set.Teardown(t.Context(), pod.UID); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"tenant", "tenant", "tenant", "tenant"}; !slices.Equal(mounts.whose, want) {
+		t.Errorf("asked for %q", mounts.whose)
+	}
 }
 
 func TestASubPathIsFoundByAnotherProcessAsByPodsync(t *testing.T) {

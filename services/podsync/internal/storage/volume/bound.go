@@ -29,6 +29,8 @@ type bound struct {
 	// Begun: it was not all done yet what has to be before the pod may use it, though
 	// something may lie there.
 	Begun bool `json:"begun,omitempty"`
+	// Served: it is a local one that lies with a server, which may not answer.
+	Served bool `json:"served,omitempty"`
 	// Labelled: it is mounted with the SELinux label of its pod.
 	Labelled bool `json:"labelled,omitempty"`
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // Claims reads claims and what they are bound to; *objects.Store has it.
@@ -184,10 +185,14 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	b := s.boundAs(pod, ref, pv)
 	before, kept := s.keptBound(pod.UID, v.Name)
 	b.Begun, b.Labelled = before.Begun || !s.lies(b), before.Labelled
+	if b.Served, err = s.isServedLocal(pv); err != nil {
+		return err
+	}
 	if err := s.keepBound(pod.UID, v.Name, b); err != nil {
 		return err
 	}
 	err = s.mountAs(ctx, r, ref, &b, end, c)
+	s.tellOfFilesystem(pv, err)
 	if err == nil && claim != nil {
 		end()
 		err = s.grown(ctx, r, claim, b)
@@ -205,9 +210,9 @@ func (s *Set) mountAs(ctx context.Context, r Request, ref claims.Reference, b *b
 	pod, pv := r.Pod, r.PV
 	switch {
 	case b.Kind == claims.Local && b.Device:
-		return s.localBlock(ctx, pod, pv, b.Path)
+		return s.localBlock(pod, pv, *b)
 	case b.Kind == claims.Local:
-		return s.local(ctx, pod, ref, pv, b.Path, c)
+		return s.local(ctx, pod, ref, pv, *b, c)
 	case b.Kind == claims.CSI:
 		end()
 		made, err := s.deps.CSI.Setup(ctx, r)
@@ -240,6 +245,14 @@ func (s *Set) notBound(pod types.UID, volume string, b bound, known bool) {
 		_ = os.Remove(s.boundFile(pod, volume))
 	default:
 		s.standing(pod, volume, b, true) // if another agent has set it up
+	}
+}
+
+// tellOfFilesystem tells that a volume's device could not be mounted, and has another
+// filesystem than its PersistentVolume says.
+func (s *Set) tellOfFilesystem(pv *v1.PersistentVolume, err error) {
+	if other := (*mount.OtherFilesystem)(nil); errors.As(err, &other) && s.deps.Events != nil {
+		s.deps.Events.Volume(pv, v1.EventTypeWarning, "FailedMountOnFilesystemMismatch", fmt.Sprintf("MountVolume failed for volume %q %v", pv.Name, other))
 	}
 }
 

@@ -21,6 +21,7 @@ type disks struct {
 	mu     sync.Mutex
 	asked  []string
 	refuse error // Attach
+	broken error // Setup
 }
 
 func (d *disks) ask(what, dir string) {
@@ -46,6 +47,9 @@ func (d *disks) Attach(_ context.Context, r Request) error {
 
 func (d *disks) Setup(_ context.Context, r Request) (Made, error) {
 	d.ask("set up", r.Dir)
+	if d.broken != nil {
+		return Made{}, d.broken
+	}
 	err := os.MkdirAll(filepath.Dir(r.Dir), 0o750)
 	if strings.Contains(r.Dir, devicesDir) {
 		return Made{Path: r.Dir}, errors.Join(err, os.Symlink("/dev/null", r.Dir))
@@ -143,5 +147,27 @@ func TestADiskThatStandsStandsThoughItMayNotBeUsedNow(t *testing.T) {
 	}
 	if path, set := f.set.HostPath("uid-1", "v"); !set || path != f.set.volumeDir("uid-1", pluginISCSI, "v") {
 		t.Errorf("it lies at %q, %v", path, set)
+	}
+}
+
+// TestAVolumeWhoseDeviceHasAnotherFilesystemSaysSo, not its pods alone: who made it sees that.
+func TestAVolumeWhoseDeviceHasAnotherFilesystemSaysSo(t *testing.T) {
+	f := newFixture(t)
+	d := f.withDisks()
+	f.bind("c", "pv", v1.PersistentVolumeSource{FC: &v1.FCVolumeSource{WWIDs: []string{"a"}}})
+	for _, c := range []struct {
+		err  error
+		want []string
+	}{
+		{errors.New("the disk is gone"), nil},
+		{&mount.OtherFilesystem{Err: errors.New("wrong fs type")}, []string{`volume pv: FailedMountOnFilesystemMismatch: MountVolume failed for volume "pv" wrong fs type`}},
+	} {
+		d.broken = c.err
+		if err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))); !errors.Is(err, c.err) {
+			t.Error(err)
+		}
+		if got := f.events.all(); !slices.Equal(got, c.want) {
+			t.Errorf("events %q, want %q", got, c.want)
+		}
 	}
 }

@@ -129,6 +129,12 @@ func (e *events) Pod(pod *v1.Pod, _, reason, message string) {
 	e.list = append(e.list, pod.Name+": "+reason+": "+message)
 }
 
+func (e *events) Volume(pv *v1.PersistentVolume, _, reason, message string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, "volume "+pv.Name+": "+reason+": "+message)
+}
+
 func (e *events) all() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -59,10 +59,10 @@ const resizeTimeout = 2 * time.Minute
 // growLocal makes the filesystem of a local volume's device as large as that is. What lies
 // in a directory of the node is as large as that, and a device is what it is.
 func (s *Set) growLocal(ctx context.Context, pv *v1.PersistentVolume, b bound) error {
-	if b.Device {
+	if b.Device || b.Served {
 		return nil
 	}
-	source, device, err := s.openLocal(ctx, pv.Spec.Local.Path)
+	source, device, err := openLocal(pv.Spec.Local.Path)
 	if err != nil {
 		return err
 	}

@@ -19,16 +19,20 @@ import (
 
 // local mounts a directory of the node on the pod's own, or the filesystem of a block
 // device, which all pods share.
-func (s *Set) local(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume, dir string, c *chown) error {
-	found, device, err := s.openLocal(ctx, pv.Spec.Local.Path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = found.Close() }()
+func (s *Set) local(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume, b bound, c *chown) error {
+	dir := b.Path
 	options := claims.MountOptions(pv)
 	if ref.ReadOnly {
 		options = append(options, "ro")
 	}
+	if b.Served {
+		return s.servedLocal(ctx, pod, ref, pv, b, c, options)
+	}
+	found, device, err := openLocal(pv.Spec.Local.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = found.Close() }()
 	if !device {
 		if err := mount.CheckRestrictions(options); err != nil {
 			return err
@@ -64,43 +68,6 @@ func (s *Set) local(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *
 		return nil
 	}
 	return s.deps.Mounter.Restrict(dir, options) // again, if it was not come to the first time
-}
-
-const callLocal = "local-path"
-
-// errNoLocalServer ends the wait for the server of a local volume's path.
-var errNoLocalServer = errors.New("the path of the local volume lies on a filesystem whose server does not answer")
-
-// openLocal opens what a local volume is made of. One that lies with a server, which may
-// not answer, is first looked at by another process.
-func (s *Set) openLocal(ctx context.Context, path string) (source *os.File, device bool, err error) {
-	if s.deps.Apart == nil || path == "" || slices.Contains(strings.Split(path, "/"), "..") {
-		return openLocal(path)
-	}
-	path = filepath.Join("/", path)
-	at, err := s.deps.Mounter.AskedAt(path)
-	if err != nil {
-		return nil, false, err
-	}
-	if at != "" {
-		ctx, cancel := context.WithTimeoutCause(ctx, servedPathWithin, errNoLocalServer)
-		defer cancel()
-		if _, err := s.deps.Apart.Do(ctx, at, callLocal, path); err != nil {
-			return nil, false, err
-		}
-	}
-	return openLocal(path)
-}
-
-func localCall(args []string) (string, error) {
-	if len(args) != 1 {
-		return "", fmt.Errorf("%s takes a path", callLocal)
-	}
-	found, _, err := openLocal(args[0])
-	if err != nil {
-		return "", err
-	}
-	return "", found.Close()
 }
 
 // openLocal opens what a local volume is made of: a directory, or a device, which is only

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -137,43 +134,5 @@ func TestALinkInAVolumeOfTheHostMayLeadToItsOwnDirectory(t *testing.T) {
 	}
 	if _, err := f.set.SubPath(t.Context(), pod, "c", 0, "v", "link"); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestALocalVolumeWhoseServerDoesNotAnswerIsLookedAtByAnotherProcess, and its pod's end
-// does not wait for that.
-func TestALocalVolumeWhoseServerDoesNotAnswerIsLookedAtByAnotherProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		others := &processes{do: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }}
-		f.set.deps.Apart, f.set.deps.Pods = others, nil
-		dead := t.TempDir()
-		if err := f.mounts.Remote(t.Context(), "s:/d", dead, "nfs", nil); err != nil {
-			t.Fatal(err)
-		}
-		f.bind("c", "pv", localPV(filepath.Join(dead, "a")))
-		err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c")))
-		if !errors.Is(err, errNoLocalServer) || !slices.Equal(others.all(), []string{"local-path " + filepath.Join(dead, "a")}) {
-			t.Errorf("%v, asked for %q", err, others.all())
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := f.set.Setup(ctx, podWith(claimVolume("v", "c"))); err == nil {
-			t.Error("it is set up")
-		}
-		began := time.Now()
-		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil || time.Since(began) != 0 {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-	})
-}
-
-func TestALocalPathIsLookedAtApartAsItIs(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "file"), 0o600)
-	for path, want := range map[string]string{dir: "", dir + "/no": "no such file", dir + "/file": "only directory and block device"} {
-		if _, err := localCall([]string{path}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", path, err)
-		}
 	}
 }

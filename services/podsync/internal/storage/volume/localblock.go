@@ -22,19 +22,13 @@ func (s *Set) localMap(uid types.UID, pv string) string {
 
 // localBlock gives a local volume's device to a pod, by the link that it looks for. The
 // caller has the volume's turn.
-func (s *Set) localBlock(ctx context.Context, pod *v1.Pod, pv *v1.PersistentVolume, link string) error {
-	found, device, err := s.openLocal(ctx, pv.Spec.Local.Path)
-	if err == nil {
-		_ = found.Close()
-	}
-	if err == nil && !device {
-		err = fmt.Errorf("%s is a directory, and the volume is one of volumeMode Block", pv.Spec.Local.Path)
-	}
-	if err != nil {
+func (s *Set) localBlock(pod *v1.Pod, pv *v1.PersistentVolume, b bound) error {
+	link := b.Path
+	if err := checkLocalBlock(pv.Spec.Local.Path, b.Served); err != nil {
 		return &podstate.VolumeStep{Step: "MapVolume.MapPodDevice", Err: err}
 	}
 	path, shown := filepath.Join("/", pv.Spec.Local.Path), s.localMap(pod.UID, pv.Name)
-	err = errors.Join(os.MkdirAll(filepath.Dir(link), 0o750), os.MkdirAll(filepath.Dir(shown), 0o750))
+	err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o750), os.MkdirAll(filepath.Dir(shown), 0o750))
 	if to, linkErr := os.Readlink(link); err == nil && (linkErr != nil || to != path) {
 		if err = rmdir(link); err == nil {
 			err = os.Symlink(path, link)
@@ -45,6 +39,22 @@ func (s *Set) localBlock(ctx context.Context, pod *v1.Pod, pv *v1.PersistentVolu
 	}
 	if err != nil {
 		return &podstate.VolumeStep{Step: "MapVolume.MapBlockVolume", Err: err}
+	}
+	return nil
+}
+
+// checkLocalBlock refuses what is no device of this node.
+func checkLocalBlock(path string, served bool) error {
+	if served {
+		return errDeviceOfServer(path)
+	}
+	found, device, err := openLocal(path)
+	if err != nil {
+		return err
+	}
+	_ = found.Close()
+	if !device {
+		return fmt.Errorf("%s is a directory, and the volume is one of volumeMode Block", path)
 	}
 	return nil
 }

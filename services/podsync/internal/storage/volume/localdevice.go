@@ -43,7 +43,7 @@ func (s *Set) localDevice(ctx context.Context, pv *v1.PersistentVolume, options 
 // removeLocal ends a local volume of a pod, whose directory goes last: as long as it is
 // there, this is done again.
 func (s *Set) removeLocal(ctx context.Context, uid types.UID, pv, path string) error {
-	if err := s.deps.Mounter.Unmount(path); err != nil {
+	if err := s.unmountLocal(ctx, path); err != nil {
 		return err
 	}
 	if err := s.releaseDevice(ctx, uid, pv); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
@@ -28,6 +29,7 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 		return err
 	}
 	s.deps.Objects.Hold(pod)
+	ctx = apart.For(ctx, pod.Namespace)
 	st, leave, err := s.enter(ctx, pod.UID)
 	if err != nil {
 		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)

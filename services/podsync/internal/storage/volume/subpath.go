@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/host/beneath"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
@@ -39,6 +40,7 @@ func (s *Set) SubPath(ctx context.Context, pod *v1.Pod, container string, index 
 	if err != nil {
 		return "", err
 	}
+	ctx = apart.For(ctx, pod.Namespace)
 	if served {
 		return target, s.subPathApart(ctx, pod.UID, volumeName, volume, path, target)
 	}

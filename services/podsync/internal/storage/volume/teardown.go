@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -47,6 +48,7 @@ func (s *Set) takeDown(ctx context.Context, uid types.UID, st *podState) (hadCla
 	st.clear()
 	st.ending = true
 	delete(s.early, uid)
+	ctx = apart.For(ctx, st.namespace) // nobody's, if a previous run has set them up
 	s.mu.Unlock()
 	if err := s.endWorks(ctx, st); err != nil {
 		return false, err

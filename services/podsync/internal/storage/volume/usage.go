@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
@@ -47,20 +48,30 @@ func (st *podState) driven(v *v1.Volume) bool {
 }
 
 // ofServer says whether a volume is a directory of a server's.
-func (st *podState) ofServer(v *v1.Volume) bool {
-	return v.NFS != nil || st.bound[v.Name].Kind == claims.NFS
+func (st *podState) ofServer(v *v1.Volume) bool { return st.serverOf(v) != "" }
+
+// serverOf is the plugin of a volume that is a directory of a server's; empty when it is none.
+func (st *podState) serverOf(v *v1.Volume) (plugin string) {
+	b := st.bound[v.Name]
+	switch {
+	case v.NFS != nil, b.Kind == claims.NFS:
+		return pluginNFS
+	case b.Served && !b.Device:
+		return pluginLocal
+	}
+	return ""
 }
 
 // Usage asks the driver of a volume, or its server, how full it is. The error is
 // ErrNotDriven or ErrNoUsage when nobody can be asked. A volume that is not well is told as
 // an event of its pod.
 func (s *Set) Usage(ctx context.Context, uid types.UID, name string) (Usage, error) {
-	pod, path, ofServer, err := s.drivenPath(uid, name)
+	pod, path, server, err := s.drivenPath(uid, name)
 	if err != nil {
 		return Usage{}, err
 	}
-	if ofServer {
-		return s.servedUsage(ctx, path)
+	if server != "" {
+		return s.servedUsage(apart.For(ctx, pod.Namespace), server, path)
 	}
 	dir := filepath.Dir(path)
 	meter, can := s.deps.CSI.(Meter)
@@ -81,28 +92,29 @@ func (s *Set) Usage(ctx context.Context, uid types.UID, name string) (Usage, err
 }
 
 // servedUsage is how full a filesystem of a server is, as that says.
-func (s *Set) servedUsage(ctx context.Context, path string) (Usage, error) {
+func (s *Set) servedUsage(ctx context.Context, plugin, path string) (Usage, error) {
 	st, err := s.deps.Mounter.Statfs(ctx, path)
 	if err != nil {
 		return Usage{}, err
 	}
 	f := mount.FullnessOf(&st)
 	return Usage{
-		Driver: shownName(pluginNFS), Available: f.Available, Capacity: f.Capacity, Used: f.Used,
+		Driver: shownName(plugin), Available: f.Available, Capacity: f.Capacity, Used: f.Used,
 		InodesFree: f.InodesFree, Inodes: f.Inodes, InodesUsed: f.Inodes - min(f.InodesFree, f.Inodes),
 	}, nil
 }
 
-// drivenPath is where a volume lies of which somebody is asked, and whose it is.
-func (s *Set) drivenPath(uid types.UID, name string) (pod *v1.Pod, path string, ofServer bool, err error) {
+// drivenPath is where a volume lies of which somebody is asked, and whose it is; server is
+// serverOf.
+func (s *Set) drivenPath(uid types.UID, name string) (pod *v1.Pod, path, server string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil || st.pod == nil || st.paths[name] == "" {
-		return nil, "", false, ErrNotDriven
+		return nil, "", "", ErrNotDriven
 	}
 	if v := podutil.Volume(st.pod, name); v != nil && st.driven(v) {
-		return st.pod, st.paths[name], st.ofServer(v), nil
+		return st.pod, st.paths[name], st.serverOf(v), nil
 	}
-	return nil, "", false, ErrNotDriven
+	return nil, "", "", ErrNotDriven
 }

@@ -66,9 +66,10 @@ type Pods interface {
 	ObjectsChanged(uids []types.UID)
 }
 
-// Events records events on pods; *event.Recorder has it.
+// Events records events on pods and on volumes; *event.Recorder has it.
 type Events interface {
 	Pod(pod *v1.Pod, eventType, reason, message string)
+	Volume(pv *v1.PersistentVolume, eventType, reason, message string)
 }
 
 // Deps are what a Set needs.
@@ -280,7 +281,7 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
 		path, ok := st.paths[v.Name]
-		if b := st.bound[v.Name]; ok && !b.Device && (b.Kind == claims.Local || b.Kind == claims.ISCSI || v.ISCSI != nil) {
+		if b := st.bound[v.Name]; ok && !b.Device && (b.Kind == claims.Local && !b.Served || b.Kind == claims.ISCSI || v.ISCSI != nil) {
 			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: b.Claim})
 		}
 		if ok && st.driven(v) {

@@ -16,6 +16,9 @@ func (p *planner) run() {
 		return
 	}
 	p.resize()
+	if p.putOff() {
+		return
+	}
 	due := p.due()
 	if len(due) > 0 || p.anyContainerRuns() {
 		p.setUpVolumes()

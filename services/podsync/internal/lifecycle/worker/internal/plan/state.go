@@ -38,6 +38,8 @@ type State struct {
 	// while it could not decide, zero when somebody else sees to that.
 	Admission  podstate.Admission
 	AdmitAgain time.Duration
+	// PutOff: the pod was admitted, and is not to start yet; nil when it may.
+	PutOff *podstate.PutOff
 	// Begun: the pod was admitted in a previous run.
 	Begun bool
 	// Resize is how a change of the pod's cpu and memory stands.

@@ -1,0 +1,146 @@
+package evictions
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// firstBackoff, longestBackoff and forgetting are those of a container that crashes.
+	firstBackoff   = 10 * time.Second
+	longestBackoff = 5 * time.Minute
+	forgetting     = 10 * time.Minute
+	// free is how many pods of a controller are evicted before the next one waits.
+	free = 2
+	// mostKept is how many evictions are kept of a controller.
+	mostKept = 256
+)
+
+// Book keeps evictions. The zero value is empty. Not safe for concurrent use.
+type Book struct {
+	by map[types.UID][]Eviction
+	// short are the conditions that were told last.
+	short Short
+}
+
+// Add keeps an eviction that is told at now, and says whether it is news.
+func (b *Book) Add(e Eviction, now time.Time) bool {
+	age := max(0, now.Sub(e.End)) // A clock may have been set back.
+	if age >= forgetting || slices.ContainsFunc(b.by[e.Controller], func(o Eviction) bool { return o.Pod == e.Pod }) {
+		return false
+	}
+	e.End = now.Add(-age) // On the clock of now, which nobody sets.
+	b.forget(func(o Eviction) bool { return now.Sub(o.End) >= forgetting*2 })
+	list := append(b.by[e.Controller], e)
+	slices.SortStableFunc(list, func(a, c Eviction) int { return a.End.Compare(c.End) })
+	if b.by == nil {
+		b.by = map[types.UID][]Eviction{}
+	}
+	b.by[e.Controller] = list[max(0, len(list)-mostKept):]
+	return true
+}
+
+// Told takes in what the node is short of: what it was short of and is not any more has
+// no evictions.
+func (b *Book) Told(short Short) {
+	if short == nil {
+		return
+	}
+	over := b.short
+	b.short = maps.Clone(short)
+	b.forget(func(e Eviction) bool {
+		_, was := over[e.Condition]
+		_, is := short[e.Condition]
+		return was && !is
+	})
+}
+
+// forget drops evictions.
+func (b *Book) forget(which func(Eviction) bool) {
+	for uid, list := range b.by {
+		if list = slices.DeleteFunc(list, which); len(list) > 0 {
+			b.by[uid] = list
+			continue
+		}
+		delete(b.by, uid)
+	}
+}
+
+// Backoff is for how long no new pod of a controller starts, and why.
+type Backoff struct {
+	// Until is when it is over.
+	Until time.Time
+	// Controller has had as many pods evicted, because the node was low on Resources; it
+	// has the Conditions still, or, not Known, may have them.
+	Controller            string
+	Evicted               int
+	Resources, Conditions []string
+	Known                 bool
+}
+
+// Of says whether a new pod has to wait at now, while the node is short of something or
+// may be.
+func (b *Book) Of(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
+	if !Concerns(pod) || short != nil && len(short) == 0 {
+		return Backoff{}, false
+	}
+	var counts []Eviction
+	for _, e := range b.by[metav1.GetControllerOf(pod).UID] {
+		since, is := short[e.Condition]
+		switch {
+		case !is && short != nil, !e.Witnessed && e.End.Before(since.Add(-time.Second)): // It was of another shortage, as far as whole seconds tell.
+		case len(counts) > 0 && e.End.Sub(counts[len(counts)-1].End) >= forgetting:
+			counts = []Eviction{e}
+		default:
+			counts = append(counts, e)
+		}
+	}
+	if len(counts) < free {
+		return Backoff{}, false
+	}
+	last := counts[len(counts)-1]
+	out := Backoff{Until: last.End.Add(backoff(len(counts))), Controller: last.Name, Evicted: len(counts), Known: short != nil}
+	for _, e := range counts {
+		out.Resources, out.Conditions = append(out.Resources, e.Resource), append(out.Conditions, string(e.Condition))
+	}
+	out.Resources, out.Conditions = distinct(out.Resources), distinct(out.Conditions)
+	return out, now.Before(out.Until)
+}
+
+// backoff is how long the next pod waits after as many evictions.
+func backoff(evicted int) time.Duration {
+	d := firstBackoff
+	for i := free; i < evicted && d < longestBackoff; i++ {
+		d *= 2
+	}
+	return min(d, longestBackoff)
+}
+
+func distinct(list []string) []string {
+	slices.SortFunc(list, cmp.Compare[string])
+	return slices.Compact(list)
+}
+
+// Reason says why the pod waits.
+func (b *Backoff) Reason() string {
+	still := "and still has"
+	if !b.Known {
+		still = "and it is not known yet whether it still has"
+	}
+	return fmt.Sprintf("the node evicted %d pods of %s because it was low on %s, %s %s",
+		b.Evicted, b.Controller, strings.Join(b.Resources, " and "), still, strings.Join(b.Conditions, " and "))
+}
+
+// Event says it with how long it still is.
+func (b *Backoff) Event(now time.Time) string {
+	return fmt.Sprintf("Back-off starting pod for %s: %s. It starts at once when that is over.",
+		b.Until.Sub(now).Round(time.Second), b.Reason())
+}

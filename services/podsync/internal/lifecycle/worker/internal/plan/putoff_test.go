@@ -1,0 +1,45 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+)
+
+func TestAPodWhoseStartIsPutOffBeginsNothingSaysWhyAndIsLookedAtInTime(t *testing.T) {
+	w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"))
+	until := w.s.Now.Add(40 * time.Second)
+	w.s.PutOff = &podstate.PutOff{Until: until, Reason: "too many were evicted", Advice: "ask for less"}
+	out := Plan(w.s)
+	if len(out.Actions) != 0 || !out.Wake.Equal(until) || out.Status.Phase != v1.PodPending || out.Terminating {
+		t.Errorf("actions %v, wake %v, status %+v", out.Actions, out.Wake, out.Status)
+	}
+	if len(out.Waits) != 1 || out.Waits[0].Kind != "pressure" || out.Waits[0].Reason != "too many were evicted" || out.Waits[0].Advice != "ask for less" || !out.Waits[0].Retry.Equal(until) {
+		t.Errorf("waits %+v", out.Waits)
+	}
+	w.s.Now = until
+	if out := Plan(w.s); len(out.Actions) == 0 || len(out.Waits) == 0 || out.Waits[0].Kind == "pressure" {
+		t.Errorf("when its time has come: actions %v, waits %+v", out.Actions, out.Waits)
+	}
+	w.s.Now, w.s.PutOff = until.Add(-time.Minute), nil
+	if out := Plan(w.s); len(out.Actions) == 0 {
+		t.Error("nothing begins though it was let go")
+	}
+}
+
+func TestAPodWhoseStartIsPutOffEndsAtOnceWhenItIsDeleted(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.s.PutOff = &podstate.PutOff{Until: w.s.Now.Add(time.Hour)}
+	Plan(w.s)
+	deleted, grace := metav1.NewTime(w.s.Now.Add(30*time.Second)), int64(30)
+	w.s.Pod = w.s.Pod.DeepCopy()
+	w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &deleted, &grace
+	out := Plan(w.s)
+	if !out.Terminating || !out.Stopped {
+		t.Errorf("terminating %v, stopped %v, waits %+v", out.Terminating, out.Stopped, out.Waits)
+	}
+}

@@ -1,0 +1,77 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+	"github.com/polylet/polylet/services/stats/internal/summary"
+)
+
+// renewed is disk with what was measured since a time, as far as there is time for it; of
+// which pods there was not is said.
+func (c *Collector) renewed(ctx context.Context, pods []inventory.PresentPod, since time.Time) (*summary.Disk, error) {
+	now := time.Now()
+	if since.IsZero() || since.After(now) {
+		since = now
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	out, layers := &summary.Disk{}, layersOf(pods)
+	var usage disk.RuntimeUsage
+	var weighed disk.Weights
+	var asking sync.WaitGroup
+	asking.Go(func() { usage = c.deps.Runtime.Renew(waitCtx) })
+	if c.deps.Layers != nil {
+		asking.Go(func() { weighed = c.deps.Layers.Weigh(waitCtx, c.deps.Runtime.Last(), layers, since) })
+	}
+	var late map[string]bool
+	out.Directories, late = c.deps.Directories.Renew(waitCtx, c.places(pods, out), since)
+	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
+	asking.Wait()
+	var unweighed map[string]bool
+	out.Layers, unweighed = weighed.Beside(usage.Layers, layers, since)
+	unknown, err := c.deps.Meter.Beside(known(layers))
+	if err != nil {
+		return nil, fmt.Errorf("list the containers' processes: %w", err)
+	}
+	out.Unweighed = slices.Collect(maps.Keys(unknown))
+	for _, pod := range pods {
+		uid := pod.Sandbox.Pod.UID
+		if !unknown[uid] && slices.ContainsFunc(pod.Containers, func(k inventory.Container) bool { return unweighed[k.ID] }) {
+			out.Unweighed = append(out.Unweighed, uid)
+		}
+		dirs := append(directories([]inventory.PresentPod{pod}), c.own(pod)...)
+		if !unknown[uid] && slices.ContainsFunc(dirs, func(d disk.Directory) bool { return late[d.Path] && !d.FilesystemOnly }) {
+			out.Unmeasured = append(out.Unmeasured, uid)
+		}
+	}
+	out.Unmeasured = append(out.Unmeasured, slices.Collect(maps.Keys(unknown))...)
+	slices.Sort(out.Unweighed)
+	slices.Sort(out.Unmeasured)
+	return out, c.filesystems(ctx, out, usage)
+}
+
+// known are the containers of layers.
+func known(layers []disk.Layer) map[string]bool {
+	out := make(map[string]bool, len(layers))
+	for _, layer := range layers {
+		out[layer.Container] = true
+	}
+	return out
+}
+
+// layersOf lists the writable layers of pods.
+func layersOf(pods []inventory.PresentPod) (out []disk.Layer) {
+	for _, pod := range pods {
+		for _, k := range pod.Containers {
+			out = append(out, disk.Layer{Container: k.ID, Namespace: pod.Sandbox.Pod.Namespace})
+		}
+	}
+	return out
+}

@@ -1,0 +1,146 @@
+package disk
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slow are trees that take so long each, by path, and how often each was begun.
+type slow struct {
+	*Trees
+	takes map[string]time.Duration
+	begun map[string]int
+}
+
+// inSlow runs test beside trees of which one may take ten seconds.
+func inSlow(t *testing.T, takes map[string]time.Duration, test func(ctx context.Context, s *slow)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{NewTrees(TreesConfig{Period: time.Minute, Deadline: 10 * time.Second, Forget: time.Hour}), takes, map[string]int{}}
+		s.measureOne = func(ctx context.Context, d Directory, soFar func(Measured)) (Measured, error) {
+			s.begun[d.Path]++
+			m := Measured{Time: time.Now(), Tree: Tree{Bytes: 1}}
+			soFar(m)
+			select {
+			case <-ctx.Done():
+				return m, ctx.Err()
+			case <-time.After(s.takes[d.Path]):
+			}
+			m.Bytes = 100
+			return m, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx) }()
+		time.Sleep(time.Millisecond)
+		test(ctx, s)
+		cancel()
+		<-done
+	})
+}
+
+// within renews for so long.
+func (s *slow) within(ctx context.Context, d time.Duration, since time.Time, dirs ...Directory) (map[string]Measured, map[string]bool) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return s.Renew(ctx, dirs, since)
+}
+
+func TestATreeThatTakesLongKeepsUpNoOtherThatIsRenewed(t *testing.T) {
+	inSlow(t, map[string]time.Duration{"long": 8 * time.Second, "short": 100 * time.Millisecond}, func(ctx context.Context, s *slow) {
+		since := time.Now()
+		dirs := []Directory{{Path: "long"}, {Path: "short"}}
+		got, late := s.within(ctx, time.Second, since, dirs...)
+		if got["short"].Bytes != 100 || late["short"] || !late["long"] || got["long"].Bytes != 1 {
+			t.Errorf("in a second %+v, %v", got, late)
+		}
+		got, late = s.within(ctx, 10*time.Second, since, dirs...)
+		if got["long"].Bytes != 100 || len(late) != 0 {
+			t.Errorf("then %+v, %v", got, late)
+		}
+		if s.begun["short"] != 1 || s.begun["long"] != 2 {
+			t.Errorf("they were walked %v times", s.begun)
+		}
+	})
+}
+
+// Else one that fills a directory with millions of files is always under way, and nobody
+// else is known when a disk is short.
+func TestWhatIsUnderWayIsCutShortForWhatIsRenewedAndGoesOnLater(t *testing.T) {
+	inSlow(t, map[string]time.Duration{"long": 8 * time.Second, "short": 100 * time.Millisecond}, func(ctx context.Context, s *slow) {
+		get, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		s.Get(get, []Directory{{Path: "long"}})
+		if got, late := s.within(ctx, time.Second, time.Now(), Directory{Path: "short"}); got["short"].Bytes != 100 || len(late) != 0 {
+			t.Errorf("%+v, %v", got, late)
+		}
+		time.Sleep(9 * time.Second)
+		if got := s.have([]Directory{{Path: "long"}})["long"]; got.Bytes != 100 || s.begun["long"] != 2 {
+			t.Errorf("%+v, begun %v", got, s.begun)
+		}
+	})
+}
+
+func TestWhatWasMeasuredSinceThenIsNotMeasuredAgain(t *testing.T) {
+	inSlow(t, map[string]time.Duration{}, func(ctx context.Context, s *slow) {
+		since := time.Now()
+		s.Get(ctx, []Directory{{Path: "a"}})
+		time.Sleep(time.Second)
+		if got, late := s.within(ctx, time.Second, since, Directory{Path: "a"}); got["a"].Time.Before(since) || len(late) != 0 || s.begun["a"] != 1 {
+			t.Errorf("%+v, %v, begun %v", got, late, s.begun)
+		}
+		if _, late := s.within(ctx, time.Second, time.Now(), Directory{Path: "a"}); len(late) != 0 || s.begun["a"] != 2 {
+			t.Errorf("%v, begun %v", late, s.begun)
+		}
+	})
+}
+
+func TestATreeThatHasNoEndIsLateForGood(t *testing.T) {
+	inSlow(t, map[string]time.Duration{"endless": time.Hour}, func(ctx context.Context, s *slow) {
+		since := time.Now()
+		got, late := s.within(ctx, time.Minute, since, Directory{Path: "endless"})
+		if got["endless"].Bytes != 1 || !late["endless"] || time.Since(since) > 11*time.Second {
+			t.Errorf("%+v, %v after %s", got, late, time.Since(since))
+		}
+	})
+}
+
+func TestAHungTreeKeepsTheOthersThatAreRenewedUpForASecond(t *testing.T) {
+	inSlow(t, map[string]time.Duration{}, func(ctx context.Context, s *slow) {
+		hang := make(chan struct{})
+		measure := s.measureOne
+		s.measureOne = func(ctx context.Context, d Directory, soFar func(Measured)) (Measured, error) {
+			if d.Path == "dead" {
+				<-hang
+			}
+			return measure(ctx, d, soFar)
+		}
+		for range 2 {
+			got, late := s.within(ctx, 1100*time.Millisecond, time.Now(), Directory{Path: "dead"}, Directory{Path: "alive"})
+			if got["alive"].Bytes != 100 || !late["dead"] || late["alive"] {
+				t.Errorf("%+v, %v", got, late)
+			}
+		}
+		close(hang)
+		time.Sleep(time.Second)
+	})
+}
+
+func TestNoNamespaceIsKeptUpByTheManyTreesOfAnother(t *testing.T) {
+	takes := map[string]time.Duration{"ours": 100 * time.Millisecond}
+	var dirs []Directory
+	for i := range 50 {
+		path := fmt.Sprint("theirs", i)
+		takes[path] = time.Hour
+		dirs = append(dirs, Directory{Path: path, Namespace: "a"})
+	}
+	inSlow(t, takes, func(ctx context.Context, s *slow) {
+		got, late := s.within(ctx, time.Second, time.Now(), append(dirs, Directory{Path: "ours", Namespace: "b"})...)
+		if late["ours"] || got["ours"].Bytes != 100 {
+			t.Errorf("%+v, %v", got["ours"], late["ours"])
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package process
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// longestMounts bounds what is read of a process's mounts: it may have as many as it likes.
+const longestMounts = 1 << 20
+
+// mount is a line of a process's mounts.
+type mount struct {
+	// number is unique among all mounts of the machine.
+	number uint64
+	// root is the directory of its filesystem that is mounted, at where.
+	root, at string
+	// kind is the filesystem's.
+	kind string
+}
+
+// mounts reads a file as /proc/self/mountinfo.
+// Source: https://docs.kernel.org/filesystems/proc.html, mountinfo
+func mounts(file string, take func(mount)) {
+	f, err := os.Open(file)
+	if err != nil {
+		return
+	}
+	defer f.Close() //nolint:errcheck // It was only read.
+	lines := bufio.NewScanner(io.LimitReader(f, longestMounts))
+	lines.Buffer(nil, longestMounts) // An overlay may be of hundreds of directories.
+	for lines.Scan() {
+		first, second, found := strings.Cut(lines.Text(), " - ")
+		fields := strings.Fields(first)
+		if !found || len(fields) < 5 {
+			continue
+		}
+		kind, _, _ := strings.Cut(second, " ")
+		number, _ := strconv.ParseUint(fields[0], 10, 64) //nolint:errcheck // 0 is none.
+		take(mount{number, fields[3], fields[4], kind})
+	}
+}
+
+// overlaid says by a process's mounts whether its root directory is an overlay. No server
+// is asked for it.
+func overlaid(file string) (is bool) {
+	mounts(file, func(m mount) {
+		if m.at == "/" {
+			is = m.kind == "overlay" || strings.HasPrefix(m.kind, "fuse")
+		}
+	})
+	return is
+}
+
+// Mounted says of the mounts that a process sees, by number, which directory of its
+// filesystem each has, as the kernel quotes it.
+func (p Proc) Mounted(pid int) map[uint64]string {
+	out := map[uint64]string{}
+	mounts(filepath.Join(string(p), strconv.Itoa(pid), "mountinfo"), func(m mount) {
+		out[m.number] = m.root
+	})
+	return out
+}
