@@ -20,7 +20,7 @@ var (
 // seen is an eviction that this process has seen, of a pod of web.
 func seen(pod string, at time.Time) Eviction {
 	return Eviction{
-		Pod: types.UID(pod), Controller: "web", Name: "ReplicaSet web", Resource: "memory", Condition: v1.NodeMemoryPressure, End: at, Witnessed: true,
+		Pod: types.UID(pod), Controller: Controller{UID: "web"}, Name: "ReplicaSet web", Resource: "memory", Condition: v1.NodeMemoryPressure, End: at, Witnessed: true,
 	}
 }
 
@@ -78,6 +78,25 @@ func TestWhoIsNotConcernedDoesNotWait(t *testing.T) {
 	}
 	if got, waits := b.Of(podOf("d", "web"), Short{v1.NodeDiskPressure: {}}, now); waits {
 		t.Errorf("while the node is short of something else: %+v", got)
+	}
+}
+
+// Whoever may make pods in a namespace writes the UID of anybody's controller into them.
+func TestPodsOfAnotherNamespaceHoldNobodyBack(t *testing.T) {
+	b, now := evictedAt()
+	for _, name := range []string{"a", "b", "c"} {
+		pod := evictedPod(name, "web", lowMemory, now)
+		pod.Namespace = "attacker"
+		e, _ := Of(pod, &pod.Status)
+		b.Add(e, now)
+	}
+	victim, own := podOf("d", "web"), podOf("e", "web")
+	victim.Namespace, own.Namespace = "victim", "attacker"
+	if got, waits := b.Of(victim, short, now); waits {
+		t.Errorf("another namespace's pod waits: %+v", got)
+	}
+	if got, waits := b.Of(own, short, now); !waits || got.Evicted != 3 {
+		t.Errorf("the next one of theirs: %+v, %v", got, waits)
 	}
 }
 
@@ -141,14 +160,14 @@ func TestTheBookStaysSmall(t *testing.T) {
 		at := start.Add(time.Duration(i) * time.Millisecond)
 		b.Add(seen(fmt.Sprint("p", i), at), at)
 	}
-	if n := len(b.by["web"]); n != mostKept {
+	if n := len(b.by[Controller{UID: "web"}]); n != mostKept {
 		t.Errorf("%d are kept", n)
 	}
 	later := start.Add(time.Hour)
 	other := seen("x", later)
-	other.Controller = "other"
+	other.Controller = Controller{UID: "other"}
 	b.Add(other, later)
-	if len(b.by) != 1 || b.by["other"] == nil {
+	if len(b.by) != 1 || b.by[other.Controller] == nil {
 		t.Errorf("an hour later there are %d controllers", len(b.by))
 	}
 	if b.Add(seen("old", later.Add(-forgetting)), later) {

@@ -10,6 +10,8 @@ package evictions
 import (
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,17 +25,28 @@ const (
 	reasonEvicted = "Evicted"
 	// lowOn is how the message of an eviction begins that is no limit of the pod's own.
 	lowOn = "The node was low on resource: "
+	// longestUID and longestName bound what is kept of a controller, in bytes: who makes
+	// pods writes what he likes into their owner references.
+	longestUID  = 128
+	longestName = 320
 )
 
 // Short are the conditions that say what the node is short of, each with the time since
 // which the Node says so, zero while only somebody else does; nil while that is not known.
 type Short map[v1.NodeConditionType]time.Time
 
+// Controller is whose pods are counted together: those of one namespace, for the UID of
+// a controller of another is easily claimed.
+type Controller struct {
+	Namespace string
+	UID       types.UID
+}
+
 // Eviction is one of a pod that has a controller.
 type Eviction struct {
 	Pod types.UID
 	// Controller is the pod's, and Name what people call it.
-	Controller types.UID
+	Controller Controller
 	Name       string
 	// Resource is what the node was short of, and Condition what its condition is then.
 	Resource  string
@@ -55,9 +68,8 @@ func Of(pod *v1.Pod, st *v1.PodStatus) (Eviction, bool) {
 	if !short || c == nil || c.Status != v1.ConditionTrue || c.Reason != v1.PodReasonTerminationByKubelet {
 		return Eviction{}, false
 	}
-	owner := metav1.GetControllerOf(pod)
 	resource, _, _ := strings.Cut(rest, ". ")
-	e := Eviction{Pod: pod.UID, Controller: owner.UID, Name: owner.Kind + " " + owner.Name, Resource: resource, End: endOf(st, c)}
+	e := Eviction{Pod: pod.UID, Controller: controllerOf(pod), Name: called(metav1.GetControllerOf(pod)), Resource: resource, End: endOf(st, c)}
 	switch resource {
 	case string(v1.ResourceMemory):
 		e.Condition = v1.NodeMemoryPressure
@@ -91,5 +103,25 @@ func endOf(st *v1.PodStatus, c *v1.PodCondition) time.Time {
 // Concerns says whether a pod may have to wait at all: one of a controller, that the
 // cluster can do without.
 func Concerns(pod *v1.Pod) bool {
-	return !podutil.Critical(pod) && metav1.GetControllerOf(pod) != nil
+	owner := metav1.GetControllerOf(pod)
+	return !podutil.Critical(pod) && owner != nil && len(owner.UID) <= longestUID
+}
+
+// controllerOf is the controller of a pod that this concerns.
+func controllerOf(pod *v1.Pod) Controller {
+	return Controller{pod.Namespace, metav1.GetControllerOf(pod).UID}
+}
+
+// called is what people call an owner, on one line.
+func called(owner *metav1.OwnerReference) string {
+	var out strings.Builder
+	for _, r := range owner.Kind + " " + owner.Name {
+		if out.Len()+utf8.RuneLen(r) > longestName {
+			break
+		}
+		if unicode.IsPrint(r) {
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
 }

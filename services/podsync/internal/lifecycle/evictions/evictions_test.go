@@ -1,8 +1,10 @@
 package evictions
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,7 +70,7 @@ func TestOnlyWhatTheNodeEndedBecauseItWasShortIsAnEviction(t *testing.T) {
 		pod := evictedPod("p", "web", lowMemory, at)
 		c.change(pod)
 		e, ok := Of(pod, &pod.Status)
-		if ok != (c.condition != "") || ok && (e.Condition != c.condition || e.Controller != "web" || e.Name != "ReplicaSet web" || !e.End.Equal(at) || e.Witnessed) {
+		if ok != (c.condition != "") || ok && (e.Condition != c.condition || e.Controller != Controller{UID: "web"} || e.Name != "ReplicaSet web" || !e.End.Equal(at) || e.Witnessed) {
 			t.Errorf("%s: %+v, %v", name, e, ok)
 		}
 	}
@@ -76,5 +78,19 @@ func TestOnlyWhatTheNodeEndedBecauseItWasShortIsAnEviction(t *testing.T) {
 	pod.Status.ContainerStatuses = nil
 	if e, ok := Of(pod, &pod.Status); !ok || !e.End.Equal(at.Add(time.Second)) {
 		t.Errorf("without containers: %+v, %v", e, ok)
+	}
+}
+
+// Whoever may make pods writes what he likes into their owner references.
+func TestWhatNoControllerIsCalledIsNotKeptOrShown(t *testing.T) {
+	pod := evictedPod("p", strings.Repeat("x", longestUID+1), lowMemory, time.Unix(1000, 0))
+	if e, ok := Of(pod, &pod.Status); ok {
+		t.Errorf("of a controller whose UID is none: %+v", e)
+	}
+	pod = evictedPod("p", "web", lowMemory, time.Unix(1000, 0))
+	pod.OwnerReferences[1].Name = "a\x1b[2J\n" + strings.Repeat("é", 2*longestName)
+	e, ok := Of(pod, &pod.Status)
+	if !ok || !strings.HasPrefix(e.Name, "ReplicaSet a[2Jéé") || len(e.Name) > longestName || !utf8.ValidString(e.Name) {
+		t.Errorf("%d bytes, %.40q, %v", len(e.Name), e.Name, ok)
 	}
 }
