@@ -15,8 +15,12 @@ const (
 	// turn how long those of one before those of the others: it decides how many it has.
 	unlinkedTime = 2 * time.Second
 	turn         = 100 * time.Millisecond
-	// mostSeen bounds of how many processes of a container the mounts are read.
-	mostSeen = 16
+	// settling is how long it may be looked then who has given files away.
+	settling = time.Second
+	// mostSeen bounds of how many processes of a container the mounts are read, and
+	// mostMounts how many are kept: it may make as many as it likes.
+	mostSeen   = 16
+	mostMounts = 4096
 	// mostStrays bounds of how many files it is found out who has given them away.
 	mostStrays = 4096
 )
@@ -63,6 +67,9 @@ func (c *Collector) Unlinked(parent context.Context) (out []Unlinked, all bool, 
 		look.devices = c.deps.Layers.Devices(ctx, c.deps.Runtime.Last())
 	}
 	look.everywhere(ctx)
+	settleCtx, cancelSettle := context.WithTimeout(parent, settling)
+	defer cancelSettle()
+	look.settle(settleCtx)
 	all = true
 	for _, h := range look.all {
 		all = all && !h.found.Incomplete
@@ -97,7 +104,8 @@ type holding struct {
 	sampler.Processes
 	found   Unlinked
 	largest uint64
-	// mounted are the mounts of its processes, as far as they were read: of so many.
+	// mounted are the mounts of its processes, as far as they were read: of so many. Of each
+	// it has the volume of the pod's own that it is of; empty where it is none.
 	mounted map[uint64]string
 	read    int
 }
@@ -111,7 +119,6 @@ func (l *look) everywhere(ctx context.Context) {
 			}
 		}
 	}
-	l.settle()
 }
 
 // at looks at the files of one; false: not at all of them.
@@ -136,9 +143,9 @@ func (l *look) see(ctx context.Context, h *holding, pid int, f process.Unlinked)
 }
 
 // settle counts the strays, when it is known what their givers hold themselves.
-func (l *look) settle() {
+func (l *look) settle(ctx context.Context) {
 	for _, s := range l.strays {
-		l.take(s.Unlinked, l.giver(s))
+		l.take(s.Unlinked, l.giver(ctx, s))
 	}
 }
 
@@ -150,37 +157,45 @@ func (h *holding) sees(ctx context.Context, proc process.Proc, pid int, mount ui
 	if h.read >= mostSeen || ctx.Err() != nil {
 		return false
 	}
-	h.read++
-	for number, dir := range proc.Mounted(pid) {
-		h.mounted[number] = dir
-	}
+	h.learn(proc, pid)
 	_, seen := h.mounted[mount]
 	return seen
 }
 
-// giver is the container in whose volume a stray file lies, if there is one, else its holder.
-func (l *look) giver(s stray) *holding {
-	for _, h := range l.all {
-		if h.read == 0 && len(h.PIDs) > 0 {
-			h.read++
-			h.mounted = l.proc.Mounted(h.PIDs[0])
+// learn reads the mounts of one of its processes.
+func (h *holding) learn(proc process.Proc, pid int) {
+	h.read++
+	proc.Mounted(pid, func(number uint64, dir string) bool {
+		if len(h.mounted) >= mostMounts {
+			return false
 		}
-		if h.volume(s.Mount) != "" {
-			return h
-		}
-	}
-	return s.holder
+		h.mounted[number] = h.volumeOf(dir)
+		return true
+	})
 }
 
-// volume is the one of the pod's own that is mounted so; empty when it is none.
-func (h *holding) volume(mount uint64) string {
-	_, rest, in := strings.Cut(h.mounted[mount], "/pods/"+h.Pod.UID+"/volumes/")
+// volumeOf is the volume of the pod's own that a directory is of; empty when it is none.
+func (h *holding) volumeOf(dir string) string {
+	_, rest, in := strings.Cut(dir, "/pods/"+h.Pod.UID+"/volumes/")
 	if !in || h.Pod.UID == "" {
 		return ""
 	}
 	_, rest, _ = strings.Cut(rest, "/") // The plugin.
 	name, _, _ := strings.Cut(rest, "/")
-	return name
+	return strings.Clone(name) // The line that it is of may be long.
+}
+
+// giver is the container in whose volume a stray file lies, if there is one, else its holder.
+func (l *look) giver(ctx context.Context, s stray) *holding {
+	for _, h := range l.all {
+		if h.read == 0 && len(h.PIDs) > 0 && ctx.Err() == nil {
+			h.learn(l.proc, h.PIDs[0])
+		}
+		if h.mounted[s.Mount] != "" {
+			return h
+		}
+	}
+	return s.holder
 }
 
 // take counts a file of a container, once.
@@ -199,7 +214,7 @@ func (l *look) take(f process.Unlinked, h *holding) {
 		h.found.Layer.add(f.Bytes)
 	case f.Inode.Device == l.root:
 		h.found.Root.add(f.Bytes)
-		if name := h.volume(f.Mount); name != "" {
+		if name := h.mounted[f.Mount]; name != "" {
 			if h.found.Volumes == nil {
 				h.found.Volumes = map[string]Files{}
 			}

@@ -127,7 +127,7 @@ func TestARemovedFileCountsOnceAndForTheVolumeAndTheContainerThatItLiesIn(t *tes
 	} {
 		l.see(t.Context(), x.holder, x.pid, x.file)
 	}
-	l.settle()
+	l.settle(t.Context())
 	for _, want := range []struct {
 		holder      *holding
 		root, layer Files
@@ -162,5 +162,28 @@ func TestAContainerWhoseFilesTakeTooLongIsSaidAndKeepsUpNoOther(t *testing.T) {
 	}
 	if l.at(t.Context(), first, 0) {
 		t.Error("all was looked at in no time")
+	}
+}
+
+// A container in a user namespace of its own makes mounts by the ten thousand, for each of
+// its processes others, and stats has little memory.
+func TestOfAContainersMountsABoundedNumberIsKeptAndNoneIsReadWhenTheTimeIsOver(t *testing.T) {
+	device := process.Device{Major: 8, Minor: 1}
+	many := map[uint64]string{}
+	for i := range 3 * mostMounts {
+		many[uint64(i+1)] = "/"
+	}
+	a, b := held("u", "a", many), held("v", "b", map[uint64]string{1 << 20: "/var/lib/kubelet/pods/v/volumes/kubernetes.io~empty-dir/x"})
+	l := lookAt(t, device, a, b)
+	file := process.Unlinked{Inode: process.Inode{Device: device, Number: 1}, Mount: 1 << 20, Bytes: 7, Path: "/f", Writable: true}
+	l.see(t.Context(), a, 1, file)
+	if len(a.mounted) != mostMounts || len(l.strays) != 1 {
+		t.Errorf("%d mounts are kept, %d strays", len(a.mounted), len(l.strays))
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.settle(over)
+	if b.read != 0 || a.found.Root.Bytes != 7 {
+		t.Errorf("mounts of %d processes were read when the time was over; %+v", b.read, a.found)
 	}
 }

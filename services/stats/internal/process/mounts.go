@@ -22,9 +22,9 @@ type mount struct {
 	kind string
 }
 
-// mounts reads a file as /proc/self/mountinfo.
+// mounts reads a file as /proc/self/mountinfo, until take has had enough.
 // Source: https://docs.kernel.org/filesystems/proc.html, mountinfo
-func mounts(file string, take func(mount)) {
+func mounts(file string, take func(mount) (more bool)) {
 	f, err := os.Open(file)
 	if err != nil {
 		return
@@ -40,27 +40,26 @@ func mounts(file string, take func(mount)) {
 		}
 		kind, _, _ := strings.Cut(second, " ")
 		number, _ := strconv.ParseUint(fields[0], 10, 64) //nolint:errcheck // 0 is none.
-		take(mount{number, fields[3], fields[4], kind})
+		if !take(mount{number, fields[3], fields[4], kind}) {
+			return
+		}
 	}
 }
 
 // overlaid says by a process's mounts whether its root directory is an overlay. No server
 // is asked for it.
 func overlaid(file string) (is bool) {
-	mounts(file, func(m mount) {
+	mounts(file, func(m mount) bool {
 		if m.at == "/" {
 			is = m.kind == "overlay" || strings.HasPrefix(m.kind, "fuse")
 		}
+		return true
 	})
 	return is
 }
 
-// Mounted says of the mounts that a process sees, by number, which directory of its
-// filesystem each has, as the kernel quotes it.
-func (p Proc) Mounted(pid int) map[uint64]string {
-	out := map[uint64]string{}
-	mounts(filepath.Join(string(p), strconv.Itoa(pid), "mountinfo"), func(m mount) {
-		out[m.number] = m.root
-	})
-	return out
+// Mounted has found called with the mounts that a process sees until it wants no more: the
+// number of each, and which directory of its filesystem it has, as the kernel quotes it.
+func (p Proc) Mounted(pid int, found func(number uint64, dir string) (more bool)) {
+	mounts(filepath.Join(string(p), strconv.Itoa(pid), "mountinfo"), func(m mount) bool { return found(m.number, m.root) })
 }

@@ -130,7 +130,7 @@ func TestWhatIsNoPlainFileIsFoundTooWithTheMountItIsOn(t *testing.T) {
 		t.Fatalf("%+v", found)
 	}
 	for _, u := range found[before:] {
-		if _, seen := Proc("/proc").Mounted(os.Getpid())[u.Mount]; !seen {
+		if _, seen := seenBy("/proc", os.Getpid(), 1<<20)[u.Mount]; !seen {
 			t.Errorf("%+v lies on a mount that this process does not see", u)
 		}
 	}
