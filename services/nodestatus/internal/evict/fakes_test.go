@@ -79,6 +79,8 @@ type world struct {
 	// these nothing is.
 	layers          map[string]uint64
 	late, unweighed map[string]bool
+	// long are pods whose directories take too long to be measured anew.
+	long map[string]bool
 	// sinces are how old what lies on disks was allowed to be.
 	sinces    []time.Time
 	changed   wake.Signal
@@ -335,7 +337,10 @@ func (w *world) Renewed(ctx context.Context, since time.Time) (*statsapi.Summary
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sinces = append(w.sinces, since)
-	late := eviction.Late{Layers: map[types.UID]bool{}}
+	late := eviction.Late{Layers: map[types.UID]bool{}, Directories: map[types.UID]bool{}}
+	for name := range w.long {
+		late.Directories[types.UID(name)] = true
+	}
 	for name := range w.late {
 		late.Layers[types.UID(name)] = true
 	}

@@ -16,6 +16,10 @@ import (
 // decides how many there are.
 const share = 20
 
+// seldom is how long suspects are left alone when one's directories took too long to be
+// measured: those of all pods are for that.
+const seldom = time.Minute
+
 // suspect is a pod that is over a limit by what it holds open in files that were removed.
 type suspect struct {
 	// since is when it was seen first, files what it has held at least since then.
@@ -70,7 +74,8 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, layout threshold.L
 	figures, sure := eviction.FiguresOf(summary), map[types.UID][]eviction.Unlinked{}
 	for _, pod := range pods {
 		if late.Directories[pod.UID] { // A file may count in a directory, too, that was measured before it was removed.
-			continue
+			figures[string(pod.UID)] = eviction.LayersAlone(figures[string(pod.UID)])
+			l.heldNext = time.Now().Add(seldom)
 		}
 		s := l.suspects[pod.UID]
 		sure[pod.UID] = eviction.Weighed(eviction.Least(s.files, held[pod.UID]), figures[string(pod.UID)], s.since)

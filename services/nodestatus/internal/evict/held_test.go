@@ -55,3 +55,29 @@ func TestOpenFilesThatTakeLongAreLookedAtLessOften(t *testing.T) {
 		}
 	})
 }
+
+// Who has a million of files besides would else hold open as much as he likes.
+func TestWhoseDirectoriesTakeTooLongGoesByWhatItHoldsOpenAlone(t *testing.T) {
+	in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
+		w.pod("greedy", 1, 20*mi, capped)
+		w.pod("unsure", 1, 20*mi, capped)
+		w.set(func() {
+			w.long = map[string]bool{"greedy": true, "unsure": true}
+			w.unlinked["greedy"], w.unlinked["unsure"] = 110*mi, 90*mi
+		})
+		w.pass(3 * interval)
+		w.wantStops("after two looks, one by one", "greedy")
+	})
+}
+
+// It has the directories of all pods measured anew.
+func TestASuspectWhoseDirectoriesTakeTooLongIsLookedAtOnceAMinute(t *testing.T) {
+	in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
+		w.pod("unsure", 1, 20*mi, capped)
+		w.set(func() { w.long, w.unlinked["unsure"] = map[string]bool{"unsure": true}, 90*mi })
+		w.pass(5 * time.Minute)
+		if n := len(w.sinces); n < 4 || n > 6 {
+			t.Errorf("all was measured anew %d times", n)
+		}
+	})
+}

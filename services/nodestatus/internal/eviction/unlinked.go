@@ -174,6 +174,21 @@ func Weighed(files []Unlinked, s *statsapi.PodStats, since time.Time) []Unlinked
 	return out
 }
 
+// LayersAlone are figures without what was measured of directories; nil of nil.
+func LayersAlone(s *statsapi.PodStats) *statsapi.PodStats {
+	if s == nil {
+		return nil
+	}
+	out := &statsapi.PodStats{PodRef: s.PodRef}
+	if s.EphemeralStorage != nil {
+		out.EphemeralStorage = &statsapi.FsStats{}
+	}
+	for i := range s.Containers {
+		out.Containers = append(out.Containers, statsapi.ContainerStats{Name: s.Containers[i].Name, Rootfs: s.Containers[i].Rootfs})
+	}
+	return out
+}
+
 func containersOf(s *statsapi.PodStats) []statsapi.ContainerStats {
 	if s == nil {
 		return nil

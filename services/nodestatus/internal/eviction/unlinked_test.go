@@ -61,3 +61,17 @@ func TestWhatWasHeldAllTheTimeCountsAndInALayerOnlyWhatWasWeighedMeanwhile(t *te
 		t.Errorf("%+v", w)
 	}
 }
+
+func TestLayersAloneHaveNothingOfDirectories(t *testing.T) {
+	n := uint64(7)
+	fs := &statsapi.FsStats{UsedBytes: &n}
+	got := LayersAlone(&statsapi.PodStats{
+		EphemeralStorage: fs, VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: *fs}}, Containers: []statsapi.ContainerStats{{Name: "c", Logs: fs, Rootfs: fs}},
+	})
+	if got.EphemeralStorage == nil || got.EphemeralStorage.UsedBytes != nil || got.VolumeStats != nil || got.Containers[0].Logs != nil || got.Containers[0].Rootfs != fs || got.Containers[0].Name != "c" {
+		t.Errorf("%+v", got)
+	}
+	if LayersAlone(nil) != nil || LayersAlone(&statsapi.PodStats{}).EphemeralStorage != nil {
+		t.Error("something is made of nothing")
+	}
+}
