@@ -36,6 +36,9 @@ func (w *worker) takePutOff(now time.Time) {
 	if !hasBegun(s.Observed, &s.Reported) {
 		b, waits = w.reg.putOff(w.uid, now)
 	}
+	if at := latestStart(s.Pod, &s.Reported, now); waits && !at.IsZero() && at.Before(b.Until) {
+		b.Until, waits = at, now.Before(at)
+	}
 	if !waits {
 		w.putOff.over = true
 		if !w.putOff.said.IsZero() {
@@ -55,6 +58,20 @@ func (w *worker) takePutOff(now time.Time) {
 	w.log.Info("The pod's start is put off: the node has evicted others of its controller and is still short", "after", b.Until.Sub(now).Round(time.Millisecond), "pods", b.Evicted)
 	w.line.Note(timeline.Entry{What: "start is put off", Detail: b.Reason()})
 	w.reg.deps.Events.Pod(s.Pod, v1.EventTypeWarning, "BackOff", b.Event(now))
+}
+
+// latestStart is until when the start of a pod with a deadline is put off at most: its time
+// runs meanwhile, and one that ends by that was not disrupted. Zero: it has none.
+func latestStart(pod *v1.Pod, st *v1.PodStatus, now time.Time) time.Time {
+	limit := pod.Spec.ActiveDeadlineSeconds
+	if limit == nil {
+		return time.Time{}
+	}
+	began := now
+	if st.StartTime != nil {
+		began = st.StartTime.Time
+	}
+	return began.Add(podutil.Seconds(*limit) / 10)
 }
 
 // hasBegun says whether something of a pod has been started, here or in a previous run.

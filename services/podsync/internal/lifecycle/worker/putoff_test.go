@@ -303,3 +303,20 @@ func TestAPodThatMayStartIsNotPutOffByAnEvictionBeforeItHas(t *testing.T) {
 		}
 	})
 }
+
+// Its time runs meanwhile, and its end would be no disruption: a Job would count it.
+func TestAPodWithADeadlineIsPutOffForATenthOfItAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := shortOfMemory(t)
+		r.evicts(owned("a", "web"))
+		r.evicts(owned("b", "web"))
+		pod, limit := owned("c", "web"), int64(40)
+		pod.Spec.ActiveDeadlineSeconds = &limit
+		r.reg.Set(pod, "api")
+		time.Sleep(3500 * time.Millisecond)
+		if r.runs(pod) {
+			t.Error("it is not put off")
+		}
+		r.until("it is ready", 2*time.Second, func() bool { return isReady(r.status(pod.UID)) })
+	})
+}
