@@ -132,3 +132,30 @@ func TestAPodThatHasJustBegunToRunAndHasNoFiguresIsWaitedFor(t *testing.T) {
 		w.wantStops("one that does not run is not", "small")
 	})
 }
+
+// Who filled the disk before has emptied it, and who has now filled it had nothing then.
+func TestWhatWasMeasuredForAShortageThatIsOverChoosesNobodyForTheNext(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("small", 1, 5*mi)
+		w.pod("hog", 1, 0)
+		w.set(func() {
+			w.layout.ImagesApart = true // so that there is nothing to reclaim, which would make them new
+			w.otherDisk, w.long = 915*mi, map[string]bool{"hog": true}
+		})
+		w.pass(4 * time.Second)
+		w.set(func() { w.otherDisk = 100 * mi })
+		w.pass(4 * time.Second)
+		before, again := len(w.sinces), time.Now()
+		w.set(func() { w.otherDisk = 915 * mi })
+		w.pass(3 * time.Second)
+		w.wantStops("while it is not known who has the most")
+		if before == 0 || len(w.sinces) == before {
+			t.Fatalf("%v", w.sinces)
+		}
+		for _, since := range w.sinces[before:] {
+			if since.Before(again) {
+				t.Errorf("figures of %s before the disk was short again are good enough", again.Sub(since))
+			}
+		}
+	})
+}

@@ -79,6 +79,7 @@ type world struct {
 	// these nothing is.
 	layers          map[string]uint64
 	late, unweighed map[string]bool
+	layout          threshold.Layout
 	// long are pods whose directories take too long to be measured anew.
 	long map[string]bool
 	// sinces are how old what lies on disks was allowed to be.
@@ -181,7 +182,7 @@ func (w *world) signalsAt(old time.Duration) {
 	w.set(func() {
 		memory, disk := w.leftLocked()
 		now := time.Now()
-		w.frame = pressure.Frame{Heard: now, Signals: []pressure.Signal{
+		w.frame = pressure.Frame{Heard: now, Layout: w.layout, Signals: []pressure.Signal{
 			{Name: "memory.available", Available: memory, Capacity: capacity, Time: now.Add(-old)},
 			{Name: "nodefs.available", Available: disk, Capacity: capacity, Time: now.Add(-old)},
 		}}

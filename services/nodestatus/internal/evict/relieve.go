@@ -203,7 +203,7 @@ func (l *Loop) unlinked(ctx context.Context, m pressure.Met) (files map[types.UI
 // there was no time to measure is measured next. What was done has its effect in them.
 func (l *Loop) sinceOf(m pressure.Met) time.Time {
 	now := time.Now()
-	if since := l.since[m.Signal]; !since.Before(l.after) && now.Sub(since) < layersAge+newly {
+	if since := l.since[m.Signal]; !since.Before(m.Since) && !since.Before(l.after) && now.Sub(since) < layersAge+newly {
 		return since
 	}
 	since := m.Since
