@@ -33,7 +33,7 @@ func (w *worker) takePutOff(now time.Time) {
 		return
 	}
 	b, waits := evictions.Backoff{}, false
-	if !hasBegun(s.Observed, &s.Reported) {
+	if !s.HasStarted() {
 		b, waits = w.reg.putOff(w.uid, now)
 	}
 	if at := latestStart(s.Pod, &s.Reported, now); waits && !at.IsZero() && at.Before(b.Until) {
@@ -72,21 +72,6 @@ func latestStart(pod *v1.Pod, st *v1.PodStatus, now time.Time) time.Time {
 		began = st.StartTime.Time
 	}
 	return began.Add(podutil.Seconds(*limit) / 10)
-}
-
-// hasBegun says whether something of a pod has been started, here or in a previous run.
-func hasBegun(o podstate.Observed, st *v1.PodStatus) bool {
-	if len(o.Sandboxes) > 0 || len(o.Containers) > 0 || st.Phase != "" && st.Phase != v1.PodPending {
-		return true
-	}
-	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
-		for i := range list {
-			if list[i].ContainerID != "" || list[i].RestartCount > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // putOff says whether a pod that was admitted and has not begun is not to start yet. It
