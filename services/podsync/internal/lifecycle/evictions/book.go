@@ -9,8 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -26,7 +24,7 @@ const (
 
 // Book keeps evictions. The zero value is empty. Not safe for concurrent use.
 type Book struct {
-	by map[types.UID][]Eviction
+	by map[Controller][]Eviction
 	// short are the conditions that were told last.
 	short Short
 }
@@ -42,7 +40,7 @@ func (b *Book) Add(e Eviction, now time.Time) bool {
 	list := append(b.by[e.Controller], e)
 	slices.SortStableFunc(list, func(a, c Eviction) int { return a.End.Compare(c.End) })
 	if b.by == nil {
-		b.by = map[types.UID][]Eviction{}
+		b.by = map[Controller][]Eviction{}
 	}
 	b.by[e.Controller] = list[max(0, len(list)-mostKept):]
 	return true
@@ -65,12 +63,12 @@ func (b *Book) Told(short Short) {
 
 // forget drops evictions.
 func (b *Book) forget(which func(Eviction) bool) {
-	for uid, list := range b.by {
+	for of, list := range b.by {
 		if list = slices.DeleteFunc(list, which); len(list) > 0 {
-			b.by[uid] = list
+			b.by[of] = list
 			continue
 		}
-		delete(b.by, uid)
+		delete(b.by, of)
 	}
 }
 
@@ -93,7 +91,7 @@ func (b *Book) Of(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
 		return Backoff{}, false
 	}
 	var counts []Eviction
-	for _, e := range b.by[metav1.GetControllerOf(pod).UID] {
+	for _, e := range b.by[controllerOf(pod)] {
 		since, is := short[e.Condition]
 		switch {
 		case !is && short != nil, !e.Witnessed && e.End.Before(since.Add(-time.Second)): // It was of another shortage, as far as whole seconds tell.

@@ -20,7 +20,7 @@ var (
 // seen is an eviction that this process has seen, of a pod of web.
 func seen(pod string, at time.Time) Eviction {
 	return Eviction{
-		Pod: types.UID(pod), Controller: "web", Name: "ReplicaSet web", Resource: "memory", Condition: v1.NodeMemoryPressure, End: at, Witnessed: true,
+		Pod: types.UID(pod), Controller: Controller{UID: "web"}, Name: "ReplicaSet web", Resource: "memory", Condition: v1.NodeMemoryPressure, End: at, Witnessed: true,
 	}
 }
 
@@ -63,6 +63,31 @@ func TestTheBackoffBeginsWithTheSecondEvictionDoublesAndIsForgotten(t *testing.T
 				t.Errorf("evicted at %v: it waits when that is over", c.evicted)
 			}
 		}
+	}
+}
+
+// Who makes pods names their owners: pods of a namespace that are evicted, and say that
+// another namespace's controller made them, hold up none of that.
+func TestPodsOfAnotherNamespaceThatNameAControllerDoNotHoldItUp(t *testing.T) {
+	b, now := &Book{}, start
+	b.Told(short)
+	for i := range 5 {
+		forger := podOf(fmt.Sprint("p", i), "web")
+		forger.Namespace = "attacker"
+		st := &v1.PodStatus{Phase: v1.PodFailed, Reason: reasonEvicted, Message: lowOn + "memory. ", Conditions: []v1.PodCondition{disrupted(now)}}
+		e, is := Of(forger, st)
+		if !is || !b.Add(e, now) {
+			t.Fatalf("the eviction does not count: %+v", e)
+		}
+	}
+	next := podOf("next", "web")
+	next.Namespace = "shop"
+	if got, waits := b.Of(next, short, now); waits {
+		t.Errorf("a pod of another namespace waits: %+v", got)
+	}
+	next.Namespace = "attacker"
+	if _, waits := b.Of(next, short, now); !waits {
+		t.Error("one of the same namespace does not wait")
 	}
 }
 
@@ -141,14 +166,14 @@ func TestTheBookStaysSmall(t *testing.T) {
 		at := start.Add(time.Duration(i) * time.Millisecond)
 		b.Add(seen(fmt.Sprint("p", i), at), at)
 	}
-	if n := len(b.by["web"]); n != mostKept {
+	if n := len(b.by[Controller{UID: "web"}]); n != mostKept {
 		t.Errorf("%d are kept", n)
 	}
 	later := start.Add(time.Hour)
 	other := seen("x", later)
-	other.Controller = "other"
+	other.Controller.UID = "other"
 	b.Add(other, later)
-	if len(b.by) != 1 || b.by["other"] == nil {
+	if len(b.by) != 1 || b.by[Controller{UID: "other"}] == nil {
 		t.Errorf("an hour later there are %d controllers", len(b.by))
 	}
 	if b.Add(seen("old", later.Add(-forgetting)), later) {

@@ -32,8 +32,9 @@ type Short map[v1.NodeConditionType]time.Time
 // Eviction is one of a pod that has a controller.
 type Eviction struct {
 	Pod types.UID
-	// Controller is the pod's, and Name what people call it.
-	Controller types.UID
+	// Controller is the pod's, and Name what people call it. A pod names its owner itself:
+	// one of another namespace is not its controller, whatever it says.
+	Controller Controller
 	Name       string
 	// Resource is what the node was short of, and Condition what its condition is then.
 	Resource  string
@@ -43,6 +44,17 @@ type Eviction struct {
 	// Witnessed: the pod ended in this run of the process, so that the shortage is the
 	// one of now or was seen to end.
 	Witnessed bool
+}
+
+// Controller is the controller of pods of a namespace.
+type Controller struct {
+	Namespace string
+	UID       types.UID
+}
+
+// controllerOf is that of a pod that has one.
+func controllerOf(pod *v1.Pod) Controller {
+	return Controller{pod.Namespace, metav1.GetControllerOf(pod).UID}
 }
 
 // Of is the eviction that a pod's status tells of.
@@ -57,7 +69,7 @@ func Of(pod *v1.Pod, st *v1.PodStatus) (Eviction, bool) {
 	}
 	owner := metav1.GetControllerOf(pod)
 	resource, _, _ := strings.Cut(rest, ". ")
-	e := Eviction{Pod: pod.UID, Controller: owner.UID, Name: owner.Kind + " " + owner.Name, Resource: resource, End: endOf(st, c)}
+	e := Eviction{Pod: pod.UID, Controller: controllerOf(pod), Name: owner.Kind + " " + owner.Name, Resource: resource, End: endOf(st, c)}
 	switch resource {
 	case string(v1.ResourceMemory):
 		e.Condition = v1.NodeMemoryPressure

@@ -68,7 +68,7 @@ func TestOnlyWhatTheNodeEndedBecauseItWasShortIsAnEviction(t *testing.T) {
 		pod := evictedPod("p", "web", lowMemory, at)
 		c.change(pod)
 		e, ok := Of(pod, &pod.Status)
-		if ok != (c.condition != "") || ok && (e.Condition != c.condition || e.Controller != "web" || e.Name != "ReplicaSet web" || !e.End.Equal(at) || e.Witnessed) {
+		if ok != (c.condition != "") || ok && (e.Condition != c.condition || e.Controller.UID != "web" || e.Name != "ReplicaSet web" || !e.End.Equal(at) || e.Witnessed) {
 			t.Errorf("%s: %+v, %v", name, e, ok)
 		}
 	}
