@@ -51,10 +51,10 @@ func (p *planner) tally() tally {
 			t.regularStarted = true
 		}
 	}
-	for i, v := range p.views {
+	for _, v := range p.views {
 		switch v.class {
 		case ordinaryInit:
-			t.addInit(p, i, v)
+			t.addInit(p, v)
 		case sidecar:
 			t.addSidecar(p, v)
 		case regular:
@@ -64,7 +64,7 @@ func (p *planner) tally() tally {
 	return t
 }
 
-func (t *tally) addInit(p *planner, i int, v *view) {
+func (t *tally) addInit(p *planner, v *view) {
 	c := v.newest()
 	switch {
 	case v.here() == nil && p.regularSeen():
@@ -73,7 +73,7 @@ func (t *tally) addInit(p *planner, i int, v *view) {
 		t.pendingInit = true
 	case v.stale(c):
 		t.pendingInit = true
-	case p.failedForGood(i, v):
+	case p.failedForGood(v):
 		t.failedInit = true
 	case endedBadly(c) && !p.initDone():
 		t.pendingInit = true

@@ -81,8 +81,8 @@ func (p *planner) anythingLeft() bool {
 
 // initFailed says whether an init container has failed for good.
 func (p *planner) initFailed() bool {
-	for i, v := range p.views {
-		if p.failedForGood(i, v) {
+	for _, v := range p.views {
+		if p.failedForGood(v) {
 			return true
 		}
 	}
