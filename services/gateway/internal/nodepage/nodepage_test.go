@@ -191,7 +191,7 @@ func TestThePageAnswersOnlyWhomAndWhatItMay(t *testing.T) {
 func TestAllThatThePageLoadsIsItsOwn(t *testing.T) {
 	server, _ := start(t)
 	_, html := get(t, server, "/", nil)
-	for _, path := range []string{"/page.css", "/page.js", "/pod.js", "/dom.js", "/chart.js", "/words.js"} {
+	for _, path := range []string{"/page.css", "/page.js", "/pod.js", "/short.js", "/dom.js", "/chart.js", "/words.js"} {
 		res, body := get(t, server, path, nil)
 		if res.StatusCode != 200 || body == "" {
 			t.Errorf("%s: %d", path, res.StatusCode)
