@@ -10,7 +10,7 @@ export function showShortages(known, now) {
   const short = known?.short || [];
   const decisions = known?.decisions || [];
   const words = standing(known, now);
-  byId('short-section').hidden = Boolean(known) && !known.stale && !short.length && !decisions.length;
+  byId('short-section').hidden = Boolean(known?.measured) && !known.stale && !short.length && !decisions.length;
   byId('short-words').hidden = !words;
   text(byId('short-words'), words);
   list(byId('short'), short, (s) => `${s.signal}|${s.hard}`, () => h('li', {}, h('b', {}), h('p', {}), h('small', {})), (li, s) => {
@@ -60,25 +60,26 @@ function makeDecision() {
 function fillDecision(li, d) {
   const [time, signal, about] = li.children;
   const [what, amount, reclaimed, details] = about.children;
+  const at = Date.parse(d.time);
   li.className = moods[d.outcome] || 'quiet';
-  text(time, clock(d.time));
+  text(time, Date.now() - at < 12 * 3600e3 ? clock(d.time) : `${ago(d.time)} ago`);
   time.dateTime = d.time;
+  time.title = new Date(at).toLocaleString();
   text(signal, d.shortage.signal + (d.count > 1 ? ` ×${d.count}` : ''));
-  signal.title = d.count > 1 ? `decided ${d.count} times since ${clock(d.first)}` : '';
+  signal.title = d.count > 1 ? `decided ${d.count} times in ${ago(d.first, at)}` : '';
   text(what, outcome(d));
-  text(amount, amounts(d.shortage) + (d.shortage.since ? ` (since ${clock(d.shortage.since)})` : ''));
+  text(amount, amounts(d.shortage) + (d.shortage.since ? `; it was short for ${ago(d.shortage.since, at)}` : ''));
   const r = d.reclaimed;
   reclaimed.hidden = !r;
   text(reclaimed, r ? `reclaimed ${r.containers} containers, ${r.images} images (${bytes(r.imageBytes)})${r.error ? `; not all of it: ${r.error}` : ''}` : '');
   const considered = d.candidates.length + (d.more || 0);
   details.hidden = !d.candidates.length;
-  text(details.firstElementChild, `${considered} ${considered === 1 ? 'pod was' : 'pods were'} considered${d.more ? `, the first ${d.candidates.length} of them` : ''}`);
+  text(details.firstElementChild, `${considered} ${considered === 1 ? 'pod was' : 'pods were'} considered${d.more ? `; the first ${d.candidates.length === 1 ? 'is' : `${d.candidates.length} are`} shown` : ''}`);
   const figure = d.counted ? String : bytes;
   list(details.querySelector('tbody'), d.candidates, (c) => `${c.uid}|${c.namespace}/${c.name}`, makeCandidate, (row, c) => {
-    const chosen = d.chosen && d.chosen.uid === c.uid && d.chosen.name === c.name;
     text(row.querySelector('span'), `${c.namespace}/`);
     text(row.querySelector('b'), c.name);
-    [figure(c.usage), figure(c.request), c.exceeds ? 'yes' : 'no', String(c.priority), c.not || (chosen ? 'it was chosen' : '')].forEach((words, i) => text(row.children[i + 1], words));
+    [figure(c.usage), figure(c.request), c.exceeds ? 'yes' : 'no', String(c.priority), c.not || ''].forEach((words, i) => text(row.children[i + 1], words));
   });
 }
 
