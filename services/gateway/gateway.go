@@ -64,7 +64,7 @@ type Service struct {
 	deps      Deps
 	server    *server.Server
 	listeners []*listen.Listener
-	lives     atomic.Uint64 // of nodestatus, after its first
+	runs      atomic.Uint64 // of nodestatus, after its first
 }
 
 // New builds the service from the files that Config names; it opens no port.
@@ -140,7 +140,7 @@ func (s *Service) listen(cfg Config, r *routes, meter *httpmetrics.Meter) error 
 		add("page", cfg.PageAddress, r.page(), nil).Optional(s.pageMissing(cfg.PageAddress))
 	}
 	if cfg.SecureAddress != "" {
-		filter, secured, err := secure(cfg, s.deps, s.lives.Load)
+		filter, secured, err := secure(cfg, s.deps, s.runs.Load)
 		if err != nil {
 			return err
 		}
@@ -207,8 +207,8 @@ func serverTTL(end func() time.Time) prometheus.Collector {
 		"[ALPHA] Seconds until the serving certificate of the node's API ends; negative when it has. +Inf when there is none.", end)
 }
 
-// secure is who may pass on the secure port and what it speaks. lives counts nodestatus's.
-func secure(cfg Config, deps Deps, lives func() uint64) (access.Filter, *listen.TLS, error) {
+// secure is who may pass on the secure port and what it speaks. runs counts nodestatus's.
+func secure(cfg Config, deps Deps, runs func() uint64) (access.Filter, *listen.TLS, error) {
 	serving, err := pki.Load(pki.Config{
 		CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, Wait: cfg.WaitForCert,
 		FallbackCertFile: cfg.FallbackCertFile, FallbackKeyFile: cfg.FallbackKeyFile, Hosts: cfg.CertHosts,
@@ -244,7 +244,7 @@ func secure(cfg Config, deps Deps, lives func() uint64) (access.Filter, *listen.
 		AlwaysAllow: cfg.AlwaysAllow, AllowTTL: cfg.AllowCacheTTL, DenyTTL: cfg.DenyCacheTTL,
 		Begin: inflight.NewReviews(reviews()).Begin, Familiar: familiar,
 		Trusted: func(ctx context.Context) bool { _, known := listen.Whose(ctx); return known },
-		Metrics: asked, Lives: lives,
+		Metrics: asked, Runs: runs,
 	}, reviewer, clients)
 	attributes := access.Attributes{NodeName: cfg.NodeName, CompatibleStreamVerbs: cfg.CompatibleStreamVerbs}
 	return access.Filter{
@@ -291,7 +291,7 @@ func (s *Service) Run(ctx context.Context) error {
 		if name == service.Nodestatus {
 			came = func() {
 				if !first { // in which something may have been asked already
-					s.lives.Add(1)
+					s.runs.Add(1)
 				}
 				first = false
 			}

@@ -37,9 +37,9 @@ type Config struct {
 	// New tokens from there do not wait for what unknown clients ask.
 	Trusted  func(ctx context.Context) bool
 	Familiar *Familiar
-	// Lives counts the lives of who asks the apiserver: what one was told is not kept for the
+	// Runs counts the runs of who asks the apiserver: what one was told is not kept for the
 	// next, which may ask another cluster's. Nil: it has one.
-	Lives func() uint64
+	Runs func() uint64
 	// Metrics counts the questions; nil counts none.
 	Metrics *Metrics
 }

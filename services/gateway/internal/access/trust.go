@@ -10,11 +10,11 @@ import (
 
 // cluster is of which cluster what is kept was said, as far as is known here: it has the hash
 // of the bundle that client certificates are verified with, none where there is none, and the
-// life of who asks the apiserver. With another bundle the node may join another cluster, which
-// knows nobody of whom the one before knew, and with the next life it may be there.
+// run of who asks the apiserver. With another bundle the node may join another cluster, which
+// knows nobody of whom the one before knew, and with the next run it may be there.
 type cluster struct {
 	bundle [sha256.Size]byte
-	life   uint64
+	run    uint64
 }
 
 // trust says which one it is now.
@@ -25,8 +25,8 @@ func trustOf(cfg Config, ca CA) trust {
 		if ca != nil {
 			now.bundle = sha256.Sum256(ca.CurrentCABundleContent())
 		}
-		if cfg.Lives != nil {
-			now.life = cfg.Lives()
+		if cfg.Runs != nil {
+			now.run = cfg.Runs()
 		}
 		return now
 	}

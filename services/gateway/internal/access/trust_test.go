@@ -45,7 +45,7 @@ func (m *member) ReviewAccess(_ context.Context, q *authorizationv1.SubjectAcces
 func TestWhatAClusterSaidIsForgottenWithItsAuthorityAndWithWhoAskedIt(t *testing.T) {
 	var life uint64
 	ca, apiserver := &bundled{text: "first"}, &member{}
-	authn, authz := New(Config{WebhookAuthentication: true, TokenTTL: time.Hour, AllowTTL: time.Hour, DenyTTL: time.Hour, Lives: func() uint64 { return life }}, apiserver, ca)
+	authn, authz := New(Config{WebhookAuthentication: true, TokenTTL: time.Hour, AllowTTL: time.Hour, DenyTTL: time.Hour, Runs: func() uint64 { return life }}, apiserver, ca)
 	for _, step := range []struct {
 		bundle string
 		life   uint64

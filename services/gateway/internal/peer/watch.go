@@ -21,7 +21,7 @@ type stateful interface {
 }
 
 // Watch keeps the connection open and reports its readiness until ctx is done; came is
-// called whenever there is another one, which each life of the process has.
+// called whenever there is another one, which each run of the process has.
 // Connections that do not tell their state are left alone.
 func Watch(ctx context.Context, name string, conn grpc.ClientConnInterface, to health.Reporter, came func()) {
 	c, ok := conn.(stateful)

@@ -78,7 +78,7 @@ func (v *view) await(ctx context.Context, deadline time.Time) bool {
 // stopper asks for the ends of pods. One goroutine uses it.
 type stopper struct {
 	pods Pods
-	// tried is the life of podsync in which a pod's stop was asked for last, asked that in
+	// tried is the run of podsync in which a pod's stop was asked for last, asked that in
 	// which it was taken, never that in which podsync said that it does not stop it.
 	tried, asked, never map[string]uint64
 	// late are pods that were stopped after the time of their group.

@@ -114,7 +114,7 @@ func TestWhatAPodReadsOnceMoreWithoutNewsIsAwaitedAsRarelyAsBefore(t *testing.T)
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(mostAsked)
+		time.Sleep(2 * mostAsked)
 		if got := b.changes(); !slices.Equal(got, []string{"c for p1"}) {
 			t.Errorf("told %v", got)
 		}

@@ -136,8 +136,8 @@ type Deps struct {
 	Node func() Node
 	// OnDisk lists pods that left something on the disk or in cgroups.
 	OnDisk func(ctx context.Context) []types.UID
-	// AllKnown is told once that all pods are known that go on from an earlier
-	// life of this process, with what says whether one is; may be nil. It must
+	// AllKnown is told once that all pods are known that go on from a
+	// previous run, with what says whether one is; may be nil. It must
 	// not block and not call the Registry.
 	AllKnown func(exists func(types.UID) bool)
 	// InDoubt is told which static pods go on, and are not looked after, because a

@@ -33,7 +33,7 @@ func (w *worker) takePutOff(now time.Time) {
 		return
 	}
 	b, waits := evictions.Backoff{}, false
-	if !hasBegun(s.Observed, &s.Reported) {
+	if !s.HasStarted() {
 		b, waits = w.reg.putOff(w.uid, now)
 	}
 	if !waits {
@@ -55,21 +55,6 @@ func (w *worker) takePutOff(now time.Time) {
 	w.log.Info("The pod's start is put off: the node has evicted others of its controller and is still short", "after", b.Until.Sub(now).Round(time.Millisecond), "pods", b.Evicted)
 	w.line.Note(timeline.Entry{What: "start is put off", Detail: b.Reason()})
 	w.reg.deps.Events.Pod(s.Pod, v1.EventTypeWarning, "BackOff", b.Event(now))
-}
-
-// hasBegun says whether something of a pod has been started, here or in a previous run.
-func hasBegun(o podstate.Observed, st *v1.PodStatus) bool {
-	if len(o.Sandboxes) > 0 || len(o.Containers) > 0 || st.Phase != "" && st.Phase != v1.PodPending {
-		return true
-	}
-	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
-		for i := range list {
-			if list[i].ContainerID != "" || list[i].RestartCount > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // putOff says whether a pod that was admitted and has not begun is not to start yet. It

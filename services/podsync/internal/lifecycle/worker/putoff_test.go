@@ -2,6 +2,7 @@ package worker
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,13 +17,14 @@ import (
 )
 
 // shortOfMemory is a rig on a node that is short of memory, with what says so.
-func shortOfMemory(t *testing.T) (*rig, *map[v1.NodeConditionType]time.Time) {
+func shortOfMemory(t *testing.T) (*rig, *atomic.Pointer[map[v1.NodeConditionType]time.Time]) {
 	r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": runsOn(fakecri.Term{})}})
-	conditions := map[v1.NodeConditionType]time.Time{v1.NodeMemoryPressure: {}}
-	r.short = func() map[v1.NodeConditionType]time.Time { return conditions }
+	conditions := &atomic.Pointer[map[v1.NodeConditionType]time.Time]{}
+	conditions.Store(&map[v1.NodeConditionType]time.Time{v1.NodeMemoryPressure: {}})
+	r.short = func() map[v1.NodeConditionType]time.Time { return *conditions.Load() }
 	r.reg.deps.Short = r.short
 	r.reg.Ready("api")
-	return r, &conditions
+	return r, conditions
 }
 
 // owned is a pod of a controller.
@@ -112,13 +114,13 @@ func TestAPodWhoseStartIsPutOffStartsAtOnceWhenThePressureIsOver(t *testing.T) {
 		if r.runs(pod) {
 			t.Fatal("it was started")
 		}
-		*conditions = map[v1.NodeConditionType]time.Time{}
+		conditions.Store(&map[v1.NodeConditionType]time.Time{})
 		r.reg.PressureChanged()
 		if took := r.until("it is ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) }); took > time.Second {
 			t.Errorf("it was ready after %v", took)
 		}
 		// Once more short: what was evicted before is forgotten, and one that was let go is not held up.
-		*conditions = map[v1.NodeConditionType]time.Time{v1.NodeMemoryPressure: {}}
+		conditions.Store(&map[v1.NodeConditionType]time.Time{v1.NodeMemoryPressure: {}})
 		r.reg.PressureChanged()
 		next := owned("d", "web")
 		r.reg.Set(next, "api")
@@ -261,7 +263,7 @@ func TestAPodWaitsUntilItIsKnownWhetherTheNodeIsShortAndNoLonger(t *testing.T) {
 		r, conditions := shortOfMemory(t)
 		r.evicts(owned("a", "web"))
 		r.evicts(owned("b", "web"))
-		*conditions = nil
+		conditions.Store(new(map[v1.NodeConditionType]time.Time))
 		pod, other := owned("c", "web"), owned("d", "other")
 		pod.Status.StartTime = &metav1.Time{Time: time.Now()} // it was admitted in a previous run
 		r.reg.Set(pod, "api")
@@ -271,7 +273,7 @@ func TestAPodWaitsUntilItIsKnownWhetherTheNodeIsShortAndNoLonger(t *testing.T) {
 		if r.runs(pod) {
 			t.Error("it was started")
 		}
-		*conditions = map[v1.NodeConditionType]time.Time{}
+		conditions.Store(&map[v1.NodeConditionType]time.Time{})
 		r.reg.Recheck()
 		if took := r.until("it is ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) }); took > time.Second {
 			t.Errorf("it was ready after %v", took)

@@ -49,7 +49,7 @@ type Registry struct {
 	// excess is what the workers were told last of it; see plan.State.
 	excess map[types.UID]map[string]bool
 	// evictions are those that put off the start of others.
-	evictions evictions.Book
+	evictions evictions.Cache
 	seen      bool // the runtime was seen as a whole
 	all       time.Time
 	// sweeping is true from the moment that all is known on.

@@ -43,3 +43,22 @@ func TestAPodWhoseStartIsPutOffEndsAtOnceWhenItIsDeleted(t *testing.T) {
 		t.Errorf("terminating %v, stopped %v, waits %+v", out.Terminating, out.Stopped, out.Waits)
 	}
 }
+
+func TestAPodHasStartedOnceTheRuntimeOrItsStatusShowsSomethingOfIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		s    State
+		want bool
+	}{
+		"nothing is known":        {State{}, false},
+		"it is Pending":           {State{Reported: v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{{Name: "a"}}}}, false},
+		"a sandbox":               {State{Observed: podstate.Observed{Sandboxes: []podstate.Sandbox{{ID: "s"}}}}, true},
+		"a container":             {State{Observed: podstate.Observed{Containers: []podstate.Container{{ID: "c"}}}}, true},
+		"its status is Running":   {State{Reported: v1.PodStatus{Phase: v1.PodRunning}}, true},
+		"its status has an id":    {State{Reported: v1.PodStatus{Phase: v1.PodPending, InitContainerStatuses: []v1.ContainerStatus{{ContainerID: "x://c"}}}}, true},
+		"its status has restarts": {State{Reported: v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{{RestartCount: 1}}}}, true},
+	} {
+		if got := c.s.HasStarted(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -67,8 +67,8 @@ type State struct {
 	// Failures holds the last failure of each action that failed since it last
 	// succeeded, by key.
 	Failures map[podstate.Key]Failure
-	// Stops holds the stops of containers that have begun in this process's
-	// life, by container id; BeginStop and KillContainer begin one.
+	// Stops holds the stops of containers that have begun in this run of the
+	// process, by container id; BeginStop and KillContainer begin one.
 	Stops map[string]ContainerStop
 	// StoppedSandboxes holds the ids of the sandboxes whose StopSandbox has
 	// succeeded in this run of the process: their network is down. What the runtime

@@ -24,19 +24,19 @@ func seen(pod string, at time.Time) Eviction {
 	}
 }
 
-// evictedAt is a book of evictions at so many seconds.
-func evictedAt(seconds ...int) (*Book, time.Time) {
-	b, at := &Book{}, start
-	b.Told(short)
+// evictedAt is a cache of evictions at so many seconds.
+func evictedAt(seconds ...int) (*Cache, time.Time) {
+	c, at := &Cache{}, start
+	c.Told(short)
 	for i, s := range seconds {
 		at = start.Add(time.Duration(s) * time.Second)
-		b.Add(seen(fmt.Sprint("p", i), at), at)
+		c.Add(seen(fmt.Sprint("p", i), at), at)
 	}
-	return b, at
+	return c, at
 }
 
 func TestTheBackoffBeginsWithTheSecondEvictionDoublesAndIsForgotten(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
 		evicted []int
 		waits   time.Duration
 	}{
@@ -53,134 +53,134 @@ func TestTheBackoffBeginsWithTheSecondEvictionDoublesAndIsForgotten(t *testing.T
 		{[]int{0, 1, 2, 602}, 0},
 		{[]int{0, 1, 2, 602, 603}, 10 * time.Second},
 	} {
-		b, last := evictedAt(c.evicted...)
-		got, waits := b.Of(podOf("next", "web"), short, last)
-		if waits != (c.waits > 0) || waits && got.Until.Sub(last) != c.waits {
-			t.Errorf("evicted at %v: %v, %v, %+v; want %v", c.evicted, waits, got.Until.Sub(last), got, c.waits)
+		c, last := evictedAt(tc.evicted...)
+		got, waits := c.Of(podOf("next", "web"), short, last)
+		if waits != (tc.waits > 0) || waits && got.Until.Sub(last) != tc.waits {
+			t.Errorf("evicted at %v: %v, %v, %+v; want %v", tc.evicted, waits, got.Until.Sub(last), got, tc.waits)
 		}
 		if waits {
-			if _, still := b.Of(podOf("next", "web"), short, got.Until); still {
-				t.Errorf("evicted at %v: it waits when that is over", c.evicted)
+			if _, still := c.Of(podOf("next", "web"), short, got.Until); still {
+				t.Errorf("evicted at %v: it waits when that is over", tc.evicted)
 			}
 		}
 	}
 }
 
 func TestWhoIsNotConcernedDoesNotWait(t *testing.T) {
-	b, now := evictedAt(0, 1, 2)
+	c, now := evictedAt(0, 1, 2)
 	critical, mirror := podOf("a", "web"), podOf("b", "web")
 	highest := int32(podutil.CriticalPriority)
 	critical.Spec.Priority, mirror.Annotations = &highest, map[string]string{podutil.AnnotationMirror: "x"}
 	for name, pod := range map[string]*v1.Pod{"of another controller": podOf("c", "other"), "of none": {}, "critical": critical, "a mirror": mirror} {
-		if got, waits := b.Of(pod, short, now); waits {
+		if got, waits := c.Of(pod, short, now); waits {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if got, waits := b.Of(podOf("d", "web"), Short{v1.NodeDiskPressure: {}}, now); waits {
+	if got, waits := c.Of(podOf("d", "web"), Short{v1.NodeDiskPressure: {}}, now); waits {
 		t.Errorf("while the node is short of something else: %+v", got)
 	}
 }
 
 func TestWhatWasEvictedIsForgottenWhenTheNodeIsShortOfItNoMore(t *testing.T) {
-	b, now := evictedAt(0, 1, 2)
-	b.Told(Short{v1.NodeMemoryPressure: {}, v1.NodeDiskPressure: {}})
-	if _, waits := b.Of(podOf("next", "web"), short, now); !waits {
+	c, now := evictedAt(0, 1, 2)
+	c.Told(Short{v1.NodeMemoryPressure: {}, v1.NodeDiskPressure: {}})
+	if _, waits := c.Of(podOf("next", "web"), short, now); !waits {
 		t.Error("it is forgotten while the node is short of it")
 	}
-	b.Told(Short{v1.NodeDiskPressure: {}})
-	b.Told(short)
-	if got, waits := b.Of(podOf("next", "web"), short, now); waits {
+	c.Told(Short{v1.NodeDiskPressure: {}})
+	c.Told(short)
+	if got, waits := c.Of(podOf("next", "web"), short, now); waits {
 		t.Errorf("once more short: %+v", got)
 	}
 	// What is told before its condition is counts for the condition that comes.
-	b = &Book{}
-	b.Told(Short{})
-	b.Add(seen("a", now), now)
-	b.Add(seen("b", now), now)
-	b.Told(short)
-	if _, waits := b.Of(podOf("next", "web"), short, now); !waits {
+	c = &Cache{}
+	c.Told(Short{})
+	c.Add(seen("a", now), now)
+	c.Add(seen("b", now), now)
+	c.Told(short)
+	if _, waits := c.Of(podOf("next", "web"), short, now); !waits {
 		t.Error("what was evicted before the condition was told does not count")
 	}
 }
 
 // The Evicted pods that a process finds at its start may be of a shortage that is over.
 func TestWhatWasEvictedBeforeTheConditionBeganDoesNotCountUnlessItWasSeen(t *testing.T) {
-	b, now := &Book{}, start.Add(time.Minute)
+	c, now := &Cache{}, start.Add(time.Minute)
 	for i, ago := range []time.Duration{5 * time.Minute, 4 * time.Minute, time.Second} {
 		pod := evictedPod(fmt.Sprint("p", i), "web", lowMemory, now.Add(-ago))
 		e, _ := Of(pod, &pod.Status)
-		if !b.Add(e, now) || b.Add(e, now) {
+		if !c.Add(e, now) || c.Add(e, now) {
 			t.Errorf("%s is to be news once", pod.Name)
 		}
 	}
 	since := Short{v1.NodeMemoryPressure: now.Add(-time.Minute)}
-	if got, waits := b.Of(podOf("next", "web"), since, now); waits {
+	if got, waits := c.Of(podOf("next", "web"), since, now); waits {
 		t.Errorf("%+v", got)
 	}
-	b.Add(seen("q", now.Add(-2*time.Minute)), now)
-	if got, waits := b.Of(podOf("next", "web"), since, now); !waits || got.Evicted != 2 {
+	c.Add(seen("q", now.Add(-2*time.Minute)), now)
+	if got, waits := c.Of(podOf("next", "web"), since, now); !waits || got.Evicted != 2 {
 		t.Errorf("with one that was seen: %+v, %v", got, waits)
 	}
-	if got, waits := b.Of(podOf("next", "web"), short, now); !waits || got.Evicted != 4 {
+	if got, waits := c.Of(podOf("next", "web"), short, now); !waits || got.Evicted != 4 {
 		t.Errorf("where the Node does not say since when: %+v, %v", got, waits)
 	}
 }
 
 func TestAnEndInTheFutureIsNow(t *testing.T) {
-	b := &Book{}
-	b.Add(seen("a", start.Add(time.Hour)), start)
-	b.Add(seen("b", start.Add(2*time.Hour)), start)
-	if got, waits := b.Of(podOf("next", "web"), short, start); !waits || got.Until.Sub(start) != 10*time.Second {
+	c := &Cache{}
+	c.Add(seen("a", start.Add(time.Hour)), start)
+	c.Add(seen("b", start.Add(2*time.Hour)), start)
+	if got, waits := c.Of(podOf("next", "web"), short, start); !waits || got.Until.Sub(start) != 10*time.Second {
 		t.Errorf("%+v, %v", got, waits)
 	}
 }
 
-func TestTheBookStaysSmall(t *testing.T) {
-	b := &Book{}
+func TestTheCacheStaysSmall(t *testing.T) {
+	c := &Cache{}
 	for i := range 10 * mostKept {
 		at := start.Add(time.Duration(i) * time.Millisecond)
-		b.Add(seen(fmt.Sprint("p", i), at), at)
+		c.Add(seen(fmt.Sprint("p", i), at), at)
 	}
-	if n := len(b.by["web"]); n != mostKept {
+	if n := len(c.by["web"]); n != mostKept {
 		t.Errorf("%d are kept", n)
 	}
 	later := start.Add(time.Hour)
 	other := seen("x", later)
 	other.Controller = "other"
-	b.Add(other, later)
-	if len(b.by) != 1 || b.by["other"] == nil {
-		t.Errorf("an hour later there are %d controllers", len(b.by))
+	c.Add(other, later)
+	if len(c.by) != 1 || c.by["other"] == nil {
+		t.Errorf("an hour later there are %d controllers", len(c.by))
 	}
-	if b.Add(seen("old", later.Add(-forgetting)), later) {
+	if c.Add(seen("old", later.Add(-forgetting)), later) {
 		t.Error("what is too old is news")
 	}
 }
 
 func TestTheWordsSayHowLongHowManyOfWhomAndWhy(t *testing.T) {
-	b, now := evictedAt(0, 1, 2)
+	c, now := evictedAt(0, 1, 2)
 	disk := seen("d", now)
 	disk.Resource, disk.Condition = "inodes", v1.NodeDiskPressure
-	b.Add(disk, now)
-	got, _ := b.Of(podOf("next", "web"), short, now)
+	c.Add(disk, now)
+	got, _ := c.Of(podOf("next", "web"), short, now)
 	const want = "Back-off starting pod for 20s: the node evicted 3 pods of ReplicaSet web because it was low on memory, and still has MemoryPressure. It starts at once when that is over."
 	if text := got.Event(now); text != want {
 		t.Errorf("%s", text)
 	}
-	got, _ = b.Of(podOf("next", "web"), Short{v1.NodeMemoryPressure: {}, v1.NodeDiskPressure: {}}, now)
+	got, _ = c.Of(podOf("next", "web"), Short{v1.NodeMemoryPressure: {}, v1.NodeDiskPressure: {}}, now)
 	if text := got.Reason(); got.Evicted != 4 || !strings.Contains(text, "low on inodes and memory, and still has DiskPressure and MemoryPressure") {
 		t.Errorf("%s", text)
 	}
 }
 
 func TestWhileItIsNotKnownWhatTheNodeIsShortOfItMayBe(t *testing.T) {
-	b, now := evictedAt(0, 1)
-	b.Told(nil)
-	got, waits := b.Of(podOf("next", "web"), nil, now)
+	c, now := evictedAt(0, 1)
+	c.Told(nil)
+	got, waits := c.Of(podOf("next", "web"), nil, now)
 	if !waits || !strings.Contains(got.Reason(), "and it is not known yet whether it still has MemoryPressure") {
 		t.Errorf("%+v, %v", got, waits)
 	}
-	b.Told(Short{})
-	if got, waits := b.Of(podOf("next", "web"), Short{}, now); waits {
+	c.Told(Short{})
+	if got, waits := c.Of(podOf("next", "web"), Short{}, now); waits {
 		t.Errorf("once it is known: %+v", got)
 	}
 }

@@ -24,39 +24,39 @@ const (
 	mostKept = 256
 )
 
-// Book keeps evictions. The zero value is empty. Not safe for concurrent use.
-type Book struct {
+// Cache keeps evictions. The zero value is empty. Not safe for concurrent use.
+type Cache struct {
 	by map[types.UID][]Eviction
 	// short are the conditions that were told last.
 	short Short
 }
 
 // Add keeps an eviction that is told at now, and says whether it is news.
-func (b *Book) Add(e Eviction, now time.Time) bool {
+func (c *Cache) Add(e Eviction, now time.Time) bool {
 	age := max(0, now.Sub(e.End)) // A clock may have been set back.
-	if age >= forgetting || slices.ContainsFunc(b.by[e.Controller], func(o Eviction) bool { return o.Pod == e.Pod }) {
+	if age >= forgetting || slices.ContainsFunc(c.by[e.Controller], func(o Eviction) bool { return o.Pod == e.Pod }) {
 		return false
 	}
 	e.End = now.Add(-age) // On the clock of now, which nobody sets.
-	b.forget(func(o Eviction) bool { return now.Sub(o.End) >= forgetting*2 })
-	list := append(b.by[e.Controller], e)
-	slices.SortStableFunc(list, func(a, c Eviction) int { return a.End.Compare(c.End) })
-	if b.by == nil {
-		b.by = map[types.UID][]Eviction{}
+	c.forget(func(o Eviction) bool { return now.Sub(o.End) >= forgetting*2 })
+	list := append(c.by[e.Controller], e)
+	slices.SortStableFunc(list, func(a, o Eviction) int { return a.End.Compare(o.End) })
+	if c.by == nil {
+		c.by = map[types.UID][]Eviction{}
 	}
-	b.by[e.Controller] = list[max(0, len(list)-mostKept):]
+	c.by[e.Controller] = list[max(0, len(list)-mostKept):]
 	return true
 }
 
 // Told takes in what the node is short of: what it was short of and is not any more has
 // no evictions.
-func (b *Book) Told(short Short) {
+func (c *Cache) Told(short Short) {
 	if short == nil {
 		return
 	}
-	over := b.short
-	b.short = maps.Clone(short)
-	b.forget(func(e Eviction) bool {
+	over := c.short
+	c.short = maps.Clone(short)
+	c.forget(func(e Eviction) bool {
 		_, was := over[e.Condition]
 		_, is := short[e.Condition]
 		return was && !is
@@ -64,13 +64,13 @@ func (b *Book) Told(short Short) {
 }
 
 // forget drops evictions.
-func (b *Book) forget(which func(Eviction) bool) {
-	for uid, list := range b.by {
+func (c *Cache) forget(which func(Eviction) bool) {
+	for uid, list := range c.by {
 		if list = slices.DeleteFunc(list, which); len(list) > 0 {
-			b.by[uid] = list
+			c.by[uid] = list
 			continue
 		}
-		delete(b.by, uid)
+		delete(c.by, uid)
 	}
 }
 
@@ -88,12 +88,12 @@ type Backoff struct {
 
 // Of says whether a new pod has to wait at now, while the node is short of something or
 // may be.
-func (b *Book) Of(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
+func (c *Cache) Of(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
 	if !Concerns(pod) || short != nil && len(short) == 0 {
 		return Backoff{}, false
 	}
 	var counts []Eviction
-	for _, e := range b.by[metav1.GetControllerOf(pod).UID] {
+	for _, e := range c.by[metav1.GetControllerOf(pod).UID] {
 		since, is := short[e.Condition]
 		switch {
 		case !is && short != nil, !e.Witnessed && e.End.Before(since.Add(-time.Second)): // It was of another shortage, as far as whole seconds tell.
