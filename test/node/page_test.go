@@ -49,6 +49,8 @@ func TestThePageShowsInABrowserWhatRunsAndWhatWaits(t *testing.T) {
 	}
 	page.shot("node-page.png")
 
+	page.showsShortages()
+
 	// By keyboard: filter, choose, open, close.
 	h.must(b.Press(h.ctx, "/"))
 	for _, key := range "unknown" {
@@ -92,6 +94,31 @@ func TestThePageShowsInABrowserWhatRunsAndWhatWaits(t *testing.T) {
 	if problems := b.Problems(); len(problems) > 0 {
 		t.Errorf("the browser complains: %v", problems)
 	}
+}
+
+// showsShortages has the page's documents changed on their way into it: a node that is
+// really short of something ends what else runs on the machine.
+func (v *view) showsShortages() {
+	v.h.Helper()
+	v.eventually("a node that is short of nothing has no place for it", func() error {
+		var calm bool
+		err := v.b.Eval(v.h.ctx, "fetch('api/overview').then((a) => a.json()).then((o) => Boolean(o.shortages?.measured) && document.getElementById('short-section').hidden)", &calm)
+		return boolError(err == nil && calm, "the node is short of something, or it is not known: %v", err)
+	})
+	v.h.must(v.b.Eval(v.h.ctx, "{ window.asItWas = window.fetch; window.fetch = async (path, options) => {"+
+		"const answer = await window.asItWas(path, options); if (path !== 'api/overview') return answer; const o = await answer.json();"+
+		"const memory = { signal: 'memory.available', threshold: '100Mi', available: '50Mi', hard: true, since: o.time };"+
+		"o.shortages = { measured: o.time, short: [memory], decisions: [{ time: '2026-01-02T03:04:05Z', shortage: memory, outcome: 'evicted', why: '<b id=markup>it uses most</b>', grace: 3,"+
+		"chosen: { namespace: 'a', name: 'hog', uid: 'u' }, candidates: [{ namespace: 'a', name: 'hog', uid: 'u', usage: 157286400, request: 0, exceeds: true, priority: 0 }],"+
+		"more: 2, reclaimed: { containers: 4, images: 1, imageBytes: 1048576 } }], more: 3 };"+
+		"return new Response(JSON.stringify(o)); }; 0 }", nil))
+	v.shows("what the node is short of and what was decided", "What the node is short of", "50Mi left, the hard threshold is 100Mi",
+		"evicted a/hog (it has 3 s to end): <b id=markup>it uses most</b>", "reclaimed 4 containers, 1 images (1.0 MiB)", "3 pods were considered", "3 earlier ones")
+	v.h.must(v.b.Eval(v.h.ctx, "document.querySelector('#decisions details').open = true", nil))
+	v.shows("who was considered", "a/hog", "150 MiB")
+	v.counts("nothing that was said is markup", "#markup", 0)
+	v.h.must(v.b.Eval(v.h.ctx, "window.fetch = window.asItWas; 0", nil))
+	v.counts("the place is gone with the shortage", "#short-section[hidden]", 1)
 }
 
 // seedPage makes pods of every mood.

@@ -49,6 +49,8 @@ type Peers interface {
 	// PodEvents and NodeEvents are what podsync and nodestatus recorded, the newest first.
 	PodEvents(ctx context.Context) ([]Event, error)
 	NodeEvents(ctx context.Context) ([]Event, error)
+	// Shortages is what the node is short of, and what was decided, the newest first.
+	Shortages(ctx context.Context) (*Shortages, error)
 	// Node is the node, and whether the apiserver has it.
 	Node(ctx context.Context) (node *v1.Node, registered bool, err error)
 	// Process is what a process says of itself.
@@ -77,7 +79,7 @@ func New(cfg Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", asset("index.html", "text/html; charset=utf-8"))
 	mux.HandleFunc("GET /page.css", asset("page.css", "text/css; charset=utf-8"))
-	for _, script := range []string{"page.js", "pod.js", "dom.js", "chart.js", "words.js"} {
+	for _, script := range []string{"page.js", "pod.js", "short.js", "dom.js", "chart.js", "words.js"} {
 		mux.HandleFunc("GET /"+script, asset(script, "text/javascript; charset=utf-8"))
 	}
 	mux.Handle("GET /metrics", cfg.Metrics)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -94,9 +95,24 @@ func (f *fakePeers) GetSummary(context.Context, *statsv1.GetSummaryRequest) (*st
 	return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{"cpu":{"usageNanoCores":500000000}},"pods":[{"podRef":{"uid":"u"},"containers":[{"name":"c","memory":{"workingSetBytes":1024}}]}]}`)}, nil
 }
 
-// fakeNode knows the node's events and, yet, no Node.
+// fakeNode knows the node's events and, yet, no Node; and shortages when it is short.
 type fakeNode struct {
 	nodestatusv1.UnimplementedNodeStatusServiceServer
+	short bool
+}
+
+func (f fakeNode) ListEvictionDecisions(ctx context.Context, req *nodestatusv1.ListEvictionDecisionsRequest) (*nodestatusv1.ListEvictionDecisionsResponse, error) {
+	if !f.short {
+		return f.UnimplementedNodeStatusServiceServer.ListEvictionDecisions(ctx, req)
+	}
+	memory := &nodestatusv1.Shortage{Signal: "memory.available", Threshold: "100Mi", Available: "50Mi", Since: timestamppb.New(time.Unix(5, 0)), Hard: true}
+	return &nodestatusv1.ListEvictionDecisionsResponse{
+		SignalsTime: timestamppb.Now(), Shortages: []*nodestatusv1.Shortage{memory},
+		Decisions: []*nodestatusv1.EvictionDecision{
+			{Time: timestamppb.New(time.Unix(6, 0)), Shortage: memory, Outcome: "nobody", Why: "<b>no pod</b>"},
+			{Time: timestamppb.New(time.Unix(7, 0)), Shortage: memory, Outcome: "evicted", Chosen: "ns/p", ChosenUid: "u", Candidates: []*nodestatusv1.EvictionCandidate{{Pod: "ns/p", Uid: "u", Usage: 9}}},
+		},
+	}, nil
 }
 
 func (fakeNode) ListRecentEvents(context.Context, *nodestatusv1.ListRecentEventsRequest) (*nodestatusv1.ListRecentEventsResponse, error) {
@@ -108,13 +124,18 @@ func (fakeNode) ListRecentEvents(context.Context, *nodestatusv1.ListRecentEvents
 
 func start(t *testing.T) (*httptest.Server, *fakePeers) {
 	t.Helper()
+	return startWith(t, fakeNode{})
+}
+
+func startWith(t *testing.T, node fakeNode) (*httptest.Server, *fakePeers) {
+	t.Helper()
 	fake := &fakePeers{}
 	peers := grpctest.New(func(s *grpc.Server) {
 		podsapi.RegisterPodsServer(s, fake)
 		podsyncv1.RegisterPodSyncServiceServer(s, fake)
 		probesv1.RegisterProbesServiceServer(s, fake)
 		statsv1.RegisterStatsServiceServer(s, fake)
-		nodestatusv1.RegisterNodeStatusServiceServer(s, fakeNode{})
+		nodestatusv1.RegisterNodeStatusServiceServer(s, node)
 	})
 	conn, err := peers.Dial()
 	if err != nil {
@@ -191,7 +212,7 @@ func TestThePageAnswersOnlyWhomAndWhatItMay(t *testing.T) {
 func TestAllThatThePageLoadsIsItsOwn(t *testing.T) {
 	server, _ := start(t)
 	_, html := get(t, server, "/", nil)
-	for _, path := range []string{"/page.css", "/page.js", "/pod.js", "/dom.js", "/chart.js", "/words.js"} {
+	for _, path := range []string{"/page.css", "/page.js", "/pod.js", "/short.js", "/dom.js", "/chart.js", "/words.js"} {
 		res, body := get(t, server, path, nil)
 		if res.StatusCode != 200 || body == "" {
 			t.Errorf("%s: %d", path, res.StatusCode)
@@ -239,8 +260,11 @@ func TestWhatIsAwayIsNamedAndTheRestIsShown(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &o); err != nil {
 		t.Fatal(err)
 	}
-	if len(o.Problems) != 2 || !strings.HasPrefix(o.Problems[0], "events: ") || !strings.HasPrefix(o.Problems[1], "node: ") {
+	if len(o.Problems) != 3 || !strings.HasPrefix(o.Problems[0], "events: ") || !strings.HasPrefix(o.Problems[1], "node: ") || !strings.HasPrefix(o.Problems[2], "what the node is short of: ") {
 		t.Errorf("problems: %v", o.Problems)
+	}
+	if o.Shortages != nil {
+		t.Errorf("shortages that nobody told: %+v", o.Shortages)
 	}
 	if len(o.Pods) != 1 || len(o.Pods[0].Waits) != len(waits()) || o.Pods[0].Waits[0].Advice != "push it" || len(o.Services) != 5 {
 		t.Errorf("%+v", o)
@@ -267,5 +291,43 @@ func TestManyViewersCostAsMuchAsOne(t *testing.T) {
 	}
 	if n := fake.lists.Load(); n > 5 {
 		t.Errorf("podsync was asked %d times", n)
+	}
+}
+
+func TestWhatTheNodeIsShortOfIsShownWithTheNewestDecisionFirst(t *testing.T) {
+	server, _ := startWith(t, fakeNode{short: true})
+	_, body := get(t, server, "/api/overview", nil)
+	var o nodepage.Overview
+	if err := json.Unmarshal([]byte(body), &o); err != nil || o.Shortages == nil {
+		t.Fatal(err, body)
+	}
+	s := o.Shortages
+	if len(s.Short) != 1 || s.Short[0].Available != "50Mi" || s.Short[0].Since.Unix() != 5 || s.Measured == nil || s.Stale {
+		t.Errorf("%+v", s)
+	}
+	if len(s.Decisions) != 2 || s.Decisions[0].Outcome != "evicted" || s.Decisions[0].Chosen.Name != "p" || s.Decisions[0].Candidates[0].Usage != 9 || s.Decisions[1].Outcome != "nobody" {
+		t.Errorf("%+v", s.Decisions)
+	}
+	if strings.Contains(body, "<b>") || !strings.Contains(body, "no pod") {
+		t.Error(body)
+	}
+}
+
+func TestThePageHasAPlaceForEachThingThatItsScriptsFill(t *testing.T) {
+	server, _ := start(t)
+	_, html := get(t, server, "/", nil)
+	id := regexp.MustCompile(`byId\('([a-z-]+)'\)`)
+	n := 0
+	for _, script := range []string{"/page.js", "/short.js"} {
+		_, body := get(t, server, script, nil)
+		for _, found := range id.FindAllStringSubmatch(body, -1) {
+			n++
+			if !strings.Contains(html, `id="`+found[1]+`"`) {
+				t.Errorf("%s fills %s, which the page has not", script, found[1])
+			}
+		}
+	}
+	if n < 30 {
+		t.Errorf("%d places were found", n)
 	}
 }

@@ -21,6 +21,8 @@ type Overview struct {
 	Services []Process `json:"services"`
 	Pods     []Pod     `json:"pods"`
 	Events   []Event   `json:"events"`
+	// Shortages is nil when it is not known what the node is short of: Problems says why.
+	Shortages *Shortages `json:"shortages,omitempty"`
 	// Problems says which parts are missing, and why.
 	Problems []string `json:"problems"`
 }
@@ -93,6 +95,13 @@ func (p *page) askOverview(ctx context.Context) any {
 	ask("waits", func() (err error) { waits, err = p.cfg.Peers.Waits(ctx); return err })
 	ask("events", func() (err error) { ofPods, err = p.cfg.Peers.PodEvents(ctx); return err })
 	ask("events of the node", func() (err error) { ofNode, err = p.cfg.Peers.NodeEvents(ctx); return err })
+	ask("what the node is short of", func() error {
+		short, err := p.cfg.Peers.Shortages(ctx)
+		if err == nil {
+			out.Shortages = short.shownAt(out.Time)
+		}
+		return err
+	})
 	ask("node", func() error {
 		node, registered, err := p.cfg.Peers.Node(ctx)
 		if err == nil {

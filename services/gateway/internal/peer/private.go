@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 )
 
@@ -62,4 +63,11 @@ func messageOf(e *podsyncv1.RecentEvent) string {
 		return said
 	}
 	return e.GetMessage()
+}
+
+// whyOf is why something was decided about a shortage, without the name of a file: what a
+// container calls its files is its own.
+func whyOf(d *nodestatusv1.EvictionDecision) string {
+	why, _, _ := strings.Cut(d.GetWhy(), ", the largest of them ")
+	return why
 }

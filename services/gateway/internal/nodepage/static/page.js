@@ -2,6 +2,7 @@ import { h, byId, text, list } from './dom.js';
 import { ago, bytes, cores, clock, mood, standing } from './words.js';
 import { History, draw } from './chart.js';
 import { Sheet } from './pod.js';
+import { showShortages } from './short.js';
 
 const state = { overview: null, usage: null, filter: '', history: new History() };
 const sheet = new Sheet(byId('sheet'), state);
@@ -66,6 +67,7 @@ function show() {
   text(byId('ready'), isReady ? 'Ready' : ready ? 'Not ready' : 'Unknown');
   text(byId('about'), [node.kubelet, node.runtime, node.os, node.kernel && `Linux ${node.kernel}`, !node.registered && 'standalone or not registered'].filter(Boolean).join(' · '));
   showConditions(node);
+  showShortages(state.overview.shortages, state.overview.time);
   showServices(services);
   showPodsTile(pods);
   showWaiting(pods);

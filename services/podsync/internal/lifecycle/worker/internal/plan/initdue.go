@@ -56,6 +56,13 @@ func didItsWork(c *podstate.Container) bool {
 // endedBadly says whether an init container has ended, and not well.
 func endedBadly(c *podstate.Container) bool { return c.Ended() && !didItsWork(c) }
 
+// failedForGood says whether an init container has failed for good. One that was followed by
+// another in the sandbox had done its part when it ended, whatever its record says since:
+// that the kernel has ended a process of it the runtime may say late.
+func (p *planner) failedForGood(v *view) bool {
+	return v.class == ordinaryInit && endedBadly(v.newest()) && v.at >= p.furthestInit() && !p.restarts(v, v.newest()) && !p.initDone()
+}
+
 // initEnded says whether every init container has done its part; those before the
 // furthest have.
 func (p *planner) initEnded(furthest int) bool {

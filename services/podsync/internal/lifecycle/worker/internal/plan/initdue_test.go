@@ -91,3 +91,25 @@ func TestAnInitContainerThatRanOutOfMemoryHasNotDoneItsWork(t *testing.T) {
 		}
 	}
 }
+
+// That the kernel has ended a process of it the runtime may say after its end, when podsync
+// has gone on, and podsync may see so when it is started again.
+func TestAnInitContainerThatWasFollowedByAnotherHasNotFailed(t *testing.T) {
+	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever} {
+		w := newWorld(withInit(testPod(policy, "a"), "i", "j", "k"))
+		w.exits["i"], w.exits["j"], w.exits["k"] = []int32{0}, []int32{0}, []int32{0}
+		for w.newest("j") == nil {
+			w.settle(500 * time.Millisecond)
+			w.s.Now = w.s.Now.Add(100 * time.Millisecond)
+			w.expire()
+		}
+		w.newest("i").Reason = reasonOOMKilled
+		if w.step(); w.out.Status.Phase != v1.PodPending {
+			t.Errorf("%s: while the next one runs the pod is %s", policy, w.out.Status.Phase)
+		}
+		w.settle(time.Minute)
+		if n := w.count("start container i"); n != 1 || w.count("start container a") != 1 || w.out.Status.Phase != v1.PodRunning {
+			t.Errorf("%s: it was started %d times, and the pod is %s: %v", policy, n, w.out.Status.Phase, w.log)
+		}
+	}
+}

@@ -95,6 +95,11 @@ func (s *State) fail(o Outcome) Noted {
 		s.Volumes.Stand(o.Standing)
 		f.Count = 1
 		return Noted{Failure: f, News: news}
+	case podstate.TeardownVolumes:
+		if s.Volumes.DownAgain {
+			f.At = time.Time{}
+		}
+		s.Volumes.DownAgain = false
 	}
 	before := s.Failures[a.Key]
 	f = f.After(before, a)
@@ -212,6 +217,7 @@ func (s *State) ObjectsChanged() {
 	}
 	s.Volumes.TryAgain()
 	_, s.Volumes.Again = s.InFlight[podstate.Key{Kind: podstate.SetupVolumes}]
+	_, s.Volumes.DownAgain = s.InFlight[podstate.Key{Kind: podstate.TeardownVolumes}]
 }
 
 // forgetFailures is for a new spec: what failed because of the old one need not wait.

@@ -73,7 +73,7 @@ func (t *tally) addInit(p *planner, v *view) {
 		t.pendingInit = true
 	case v.stale(c):
 		t.pendingInit = true
-	case endedBadly(c) && !p.restarts(v, c) && !p.initDone():
+	case p.failedForGood(v):
 		t.failedInit = true
 	case endedBadly(c) && !p.initDone():
 		t.pendingInit = true

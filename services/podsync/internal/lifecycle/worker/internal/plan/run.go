@@ -82,7 +82,7 @@ func (p *planner) anythingLeft() bool {
 // initFailed says whether an init container has failed for good.
 func (p *planner) initFailed() bool {
 	for _, v := range p.views {
-		if v.class == ordinaryInit && endedBadly(v.newest()) && !p.restarts(v, v.newest()) && !p.initDone() {
+		if p.failedForGood(v) {
 			return true
 		}
 	}

@@ -192,6 +192,31 @@ func TestVolumesThatCouldNotBeTakenDownAreTriedAtOnceWhenTheirDriverComes(t *tes
 	}
 }
 
+// One of the pod's volumes may have missed the driver, and the server of another be waited
+// for: when all have ended, nobody tells once more.
+func TestADriverThatComesWhileVolumesAreTakenDownIsNotWaitedForAgain(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		w.settle(time.Minute)
+		a := podstate.Action{Key: podstate.Key{Kind: podstate.TeardownVolumes}}
+		w.s.Failures[a.Key] = Failure{Count: 8, At: w.s.Now.Add(-time.Hour), Message: "driver name d not found in the list of registered CSI drivers"}
+		w.s.Launch(a)
+		if comes {
+			w.s.ObjectsChanged()
+		}
+		w.s.Now = w.s.Now.Add(time.Minute)
+		for range 2 {
+			w.s.Ended(Outcome{Action: a, Failure: &Failure{Message: "driver name d not found in the list of registered CSI drivers", At: w.s.Now}})
+			f := w.s.Failures[a.Key]
+			if at := f.At.Add(retryDelay(a.Kind, f)); at.After(w.s.Now) == comes {
+				t.Errorf("it comes %v, and it is tried again after %s", comes, at.Sub(w.s.Now))
+			}
+			comes = false // it counts once
+			w.s.Launch(a)
+		}
+	}
+}
+
 // Whoever made it takes the object's end for that of all that it had: of its address, its
 // volumes and its cpus.
 func TestAnObjectStaysAsLongAsAnythingOfItsPodIsLeft(t *testing.T) {

@@ -30,6 +30,9 @@ type Volumes struct {
 	// Again: an object has changed since the set-up in flight began, which may have
 	// read the one before.
 	Again bool
+	// DownAgain is the same of the teardown in flight: a driver has come, and the teardown
+	// may have missed it while it waits for another volume's server.
+	DownAgain bool
 }
 
 // Volume is how one volume stands.
