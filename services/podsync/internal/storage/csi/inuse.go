@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -38,8 +39,10 @@ type inUse struct {
 	mu sync.Mutex
 	// wanted are the volumes that pods want, by pod, and whether they must be attached.
 	wanted map[types.UID]map[volumeID]bool
-	// own are those of pods' own specs, by pod.
-	own map[types.UID]*own
+	// own are those of pods' own specs, by pod, and lacksRoom the pods of which one was too
+	// many.
+	own       map[types.UID]*own
+	lacksRoom map[types.UID]struct{}
 	// leaving are those of which it was told that they are in use no more, and that the
 	// Node may name still; ending those of which that is told once the Node names them.
 	leaving, ending map[v1.UniqueVolumeName]bool
@@ -53,7 +56,7 @@ type inUse struct {
 func newInUse(epoch uint64) inUse {
 	return inUse{
 		told:  watch.NewStore[v1.UniqueVolumeName, struct{}](epoch, func(struct{}, struct{}) bool { return true }),
-		known: make(chan struct{}), changed: make(chan struct{}), said: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{}, own: map[types.UID]*own{},
+		known: make(chan struct{}), changed: make(chan struct{}), said: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{}, own: map[types.UID]*own{}, lacksRoom: map[types.UID]struct{}{},
 		leaving: map[v1.UniqueVolumeName]bool{}, ending: map[v1.UniqueVolumeName]bool{},
 	}
 }
@@ -89,16 +92,22 @@ func (u *inUse) isTold(name v1.UniqueVolumeName) bool {
 	return told
 }
 
-// forget drops a pod and returns what it wanted.
-func (u *inUse) forget(uid types.UID) (ids []volumeID) {
+// forget drops a pod and returns what it wanted, and the pods for which it may have made
+// room.
+func (u *inUse) forget(uid types.UID) (ids []volumeID, mayTry []types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for id := range u.wanted[uid] {
 		ids = append(ids, id)
 	}
 	delete(u.wanted, uid)
-	delete(u.own, uid)
-	return ids
+	delete(u.lacksRoom, uid)
+	if u.own[uid] != nil {
+		delete(u.own, uid)
+		mayTry = slices.Collect(maps.Keys(u.lacksRoom))
+		clear(u.lacksRoom)
+	}
+	return ids, mayTry
 }
 
 // isWanted says whether a pod wants a volume.

@@ -30,7 +30,7 @@ func TestAVolumeIsInUseAsLongAsAPodWantsItOrTheDiskHasIt(t *testing.T) {
 	u.forget("a")
 	u.free(id, unknown)
 	is(true)
-	if ids := u.forget("b"); len(ids) != 2 {
+	if ids, _ := u.forget("b"); len(ids) != 2 {
 		t.Errorf("it wanted %v", ids)
 	}
 	is(true) // until it is looked at

@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,6 +38,9 @@ func (u *inUse) addOwn(pod *v1.Pod, name v1.UniqueVolumeName, stands bool) error
 	}
 	if _, counted := of.names[name]; !counted && !stands {
 		if err := u.roomForOwnLocked(pod, name); err != nil {
+			if errors.Is(err, rpcerr.ErrExhausted) {
+				u.lacksRoom[pod.UID] = struct{}{}
+			}
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,54 @@ func TestWhatPodsOwnSpecsAddToTheNodeObjectIsBounded(t *testing.T) {
 	b.Forget("a0")
 	if err := hold("quiet", "q", 0); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAPodThatLacksRoomInTheNodeObjectIsTriedAgainWhenAnotherFreesSome: it would else wait
+// for as long as a failure has come to be waited for.
+func TestAPodThatLacksRoomInTheNodeObjectIsTriedAgainWhenAnotherFreesSome(t *testing.T) {
+	b := newAttaching(t)
+	b.cfg.Standalone = true // nobody is waited for
+	hold := func(uid string, n int, own bool) error {
+		return b.Hold(t.Context(), podOf("ns", uid), v1.UniqueVolumeName(fmt.Sprintf("kubernetes.io/fc/[%s%d]", uid, n)), own, false)
+	}
+	for p := range mostOwnOfNamespace / mostOwnOfPod {
+		for n := range mostOwnOfPod {
+			if err := hold(fmt.Sprint("first", p), n, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := hold("claims", 0, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []string{"waits", "leaves"} {
+		if err := hold(uid, 0, true); !errors.Is(err, rpcerr.ErrExhausted) {
+			t.Fatalf("%v, want that there is no room", err)
+		}
+	}
+	told := func() (uids []types.UID) {
+		for {
+			select {
+			case uid := <-b.woken:
+				uids = append(uids, uid)
+			default:
+				return uids
+			}
+		}
+	}
+	b.Forget("claims") // which has none of the room
+	b.Forget("leaves") // whom nobody need tell
+	if uids := told(); len(uids) > 0 {
+		t.Errorf("%q are tried again, and there is no room", uids)
+	}
+	b.Forget("first0")
+	if uids := told(); !slices.Equal(uids, []types.UID{"waits"}) {
+		t.Errorf("tried again are %q, want the one that waits", uids)
+	}
+	b.Forget("first1")
+	if uids := told(); len(uids) > 0 {
+		t.Errorf("%q are tried once more", uids)
 	}
 }
 

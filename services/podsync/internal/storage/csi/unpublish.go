@@ -71,8 +71,12 @@ func (c *Volumes) unpublish(ctx context.Context, v volume.Remains, data volumeDa
 // Forget implements volume.Forgetter.
 func (c *Volumes) Forget(uid types.UID) {
 	c.drivers.forget(uid)
-	for _, id := range c.inUse.forget(uid) {
+	ids, mayTry := c.inUse.forget(uid)
+	for _, id := range ids {
 		c.settleSoon(id)
+	}
+	if c.deps.Pods != nil && len(mayTry) > 0 {
+		c.deps.Pods.ObjectsChanged(mayTry)
 	}
 }
 
