@@ -41,14 +41,16 @@ type Finder struct {
 func (f Finder) Find(ctx context.Context) []types.UID {
 	log := klog.FromContext(ctx)
 	var uids []types.UID
+	known := map[types.UID]bool{} // as systemd's slices spell them
 	look := func(where string, list func() ([]types.UID, error)) {
 		found, err := list()
 		if err != nil {
 			log.Error(err, "Could not list the "+where+" of pods; what is left of pods that are gone stays")
 		}
 		for _, uid := range found {
-			if !slices.Contains(uids, uid) {
+			if !slices.Contains(uids, uid) && !(where == "cgroups" && known[uid]) {
 				uids = append(uids, uid)
+				known[asSlice(uid)] = true
 			}
 		}
 	}
@@ -61,6 +63,13 @@ func (f Finder) Find(ctx context.Context) []types.UID {
 	return uids
 }
 
+// asSlice is a pod's UID as it is read from the name of a slice of systemd, in which a dash
+// has a meaning of its own: one with an underscore, which a manifest may have, looks like
+// another that nobody knows, and its cgroup must not be removed as that one's.
+func asSlice(uid types.UID) types.UID {
+	return types.UID(strings.ReplaceAll(string(uid), "_", "-"))
+}
+
 // withLogs lists the pods that have a directory of logs, <namespace>_<name>_<uid>.
 func withLogs(dir string) ([]types.UID, error) {
 	entries, err := os.ReadDir(dir)
@@ -69,7 +78,7 @@ func withLogs(dir string) ([]types.UID, error) {
 	}
 	var uids []types.UID
 	for _, e := range entries {
-		if parts := strings.Split(e.Name(), "_"); e.IsDir() && len(parts) == 3 && parts[2] != "" {
+		if parts := strings.SplitN(e.Name(), "_", 3); e.IsDir() && len(parts) == 3 && parts[2] != "" {
 			uids = append(uids, types.UID(parts[2]))
 		}
 	}

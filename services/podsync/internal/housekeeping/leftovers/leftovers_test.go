@@ -13,7 +13,7 @@ import (
 
 func TestThePodsWhoseLogsAreOnTheDiskAreFoundByTheirDirectories(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"default_web_1234", "kube-system_proxy_abcd", "two_parts", "no_uid_", "lost+found"} {
+	for _, name := range []string{"default_web_1234", "kube-system_proxy_abcd", "default_own_uid_of_mine", "two_parts", "no_uid_", "lost+found"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -24,7 +24,7 @@ func TestThePodsWhoseLogsAreOnTheDiskAreFoundByTheirDirectories(t *testing.T) {
 	if err := os.Symlink("default_web_1234", filepath.Join(dir, "default_link_9999")); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := withLogs(dir); err != nil || !slices.Equal(got, []types.UID{"1234", "abcd"}) {
+	if got, err := withLogs(dir); err != nil || !slices.Equal(got, []types.UID{"uid_of_mine", "1234", "abcd"}) {
 		t.Errorf("found %v, %v", got, err)
 	}
 	if got, err := withLogs(filepath.Join(dir, "absent")); err != nil || got != nil {
@@ -46,7 +46,9 @@ func TestEachPodIsNamedOnceAndAPlaceThatCannotBeListedHidesNoOther(t *testing.T)
 		stand         error
 		want          []types.UID
 	}{
-		"everywhere":                 {place{uids: []types.UID{"a", "b"}}, place{uids: []types.UID{"b", "c"}}, nil, []types.UID{"a", "b", "c"}},
+		"everywhere": {place{uids: []types.UID{"a", "b"}}, place{uids: []types.UID{"b", "c"}}, nil, []types.UID{"a", "b", "c"}},
+		// A slice's name has an underscore for each dash: that of the pod a_b is no other's.
+		"a UID with underscores":     {place{uids: []types.UID{"a_b"}}, place{uids: []types.UID{"a-b", "c-d"}}, nil, []types.UID{"a_b", "c-d"}},
 		"no directories":             {place{err: errors.New("no disk")}, place{uids: []types.UID{"c"}}, nil, []types.UID{"c"}},
 		"cgroups that never stand":   {place{uids: []types.UID{"a"}}, place{uids: []types.UID{"c"}}, context.Canceled, []types.UID{"a"}},
 		"cgroups that say something": {place{uids: []types.UID{"a"}}, place{uids: []types.UID{"c"}, err: errors.New("not all")}, nil, []types.UID{"a", "c"}},
