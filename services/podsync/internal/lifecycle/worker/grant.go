@@ -45,6 +45,8 @@ type grant struct {
 	since   time.Time
 	// asked is the pod that pending is about.
 	asked *v1.Pod
+	// open: whether the newest spec is allocated has yet to be decided.
+	open bool
 }
 
 // allotLocked notes what a pod that is admitted has.
@@ -81,7 +83,8 @@ func (h *held) resizingLocked() bool {
 		h.pod != nil && h.pod.DeletionTimestamp == nil
 }
 
-// resizeState is what has been decided of a pod's resources.
+// resizeState is what has been decided of a pod's resources. Before all pods are known
+// nothing is: what is free may be that of one whose source is just telling of it.
 func (r *Registry) resizeState(uid types.UID, again bool) grant {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,6 +92,10 @@ func (r *Registry) resizeState(uid types.UID, again bool) grant {
 	switch {
 	case !w.resizingLocked():
 		w.grant.pending, w.grant.asked, w.grant.since = nil, nil, time.Time{}
+	case r.all.IsZero():
+		g := w.grant
+		g.open = true
+		return g
 	case w.grant.asked != w.pod:
 		r.settleLocked(w, triggerUpdated)
 	case again:
@@ -107,6 +114,9 @@ func (r *Registry) resizeState(uid types.UID, again bool) grant {
 // Registry's lock, whether they can be allocated or have to wait
 // (BenchmarkResizesInABurst). So it is with the admission of pods that come at once.
 func (r *Registry) settleLocked(asking *held, trigger string) {
+	if r.all.IsZero() {
+		return
+	}
 	var waiting []*held
 	for _, w := range r.pods {
 		if w.resizingLocked() {

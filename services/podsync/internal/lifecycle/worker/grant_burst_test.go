@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -28,6 +29,7 @@ func burst(n int, cpus string) *Registry {
 			return nil
 		},
 	})
+	r.all = time.Now()
 	for i := range n {
 		pod := newPod(fmt.Sprintf("p%03d", i), sized("100m", "10Mi"), sized("100m", "10Mi"))
 		h, _ := newHeld(r, pod.UID, uint64(i))

@@ -46,5 +46,8 @@ func (w *worker) takeGrant(now time.Time) {
 	}
 	again := w.state.Resize.Due(now)
 	g := w.reg.resizeState(w.uid, again)
+	if g.open {
+		g.pending = w.state.OpenResize()
+	}
 	w.state.Granted(g.allocated, g.generation, g.pending, now)
 }

@@ -46,6 +46,7 @@ func (r *rig) has() int64 {
 func TestAResizeIsCarriedOutInPlaceAndTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.reg.Ready("api")
 		pod := newPod("p", sized("1", "100Mi"))
 		pod.Generation = 1
 		r.reg.Set(pod, "api")
@@ -80,6 +81,7 @@ func TestAResizeIsCarriedOutInPlaceAndTold(t *testing.T) {
 func TestResizesThatDoNotFitWaitAndAreTakenInTurnWhenOthersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.reg.Ready("api")
 		r.capacity = 4000
 		big, one, important := newPod("big", sized("2", "10Mi")), newPod("one", sized("500m", "10Mi")), newPod("important", sized("500m", "10Mi"))
 		high := int32(1000)
@@ -124,6 +126,7 @@ func TestResizesThatDoNotFitWaitAndAreTakenInTurnWhenOthersEnd(t *testing.T) {
 func TestAResizeThatWasToldAsInEffectIsKeptAsThat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.reg.Ready("api")
 		pod := newPod("p", sized("1", "10Mi"))
 		pod.Generation = 1
 		r.reg.Set(pod, "api")
@@ -152,6 +155,7 @@ func TestAResizeThatWasToldAsInEffectIsKeptAsThat(t *testing.T) {
 func TestAllocationsOutliveTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.reg.Ready("api")
 		r.capacity = 3000
 		resized, waits := newPod("resized", sized("1", "10Mi")), newPod("waits", sized("1", "10Mi"))
 		for _, pod := range []*v1.Pod{resized, waits} {
@@ -187,11 +191,88 @@ func TestAllocationsOutliveTheProcess(t *testing.T) {
 	})
 }
 
+// The pods of a list come one after the other, and the first of them are at work before
+// the last is known: what that one has is not free.
+func TestNoResizeIsAllocatedBeforeAllPodsAreKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.capacity = 3000
+		r.reg.Ready("api")
+		waits, last := newPod("waits", sized("1", "10Mi")), newPod("last", sized("2", "10Mi"))
+		for _, pod := range []*v1.Pod{waits, last} {
+			pod.Generation = 1
+			r.reg.Set(pod, "api")
+			r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		}
+		bigger := asks(waits, 2, "2", "10Mi")
+		r.reg.Set(bigger, "api")
+		pending := func() v1.PodCondition { return conditionIn(r.status(waits.UID), v1.PodResizePending) }
+		r.until("it waits", time.Minute, func() bool { return pending().Reason == v1.PodReasonDeferred })
+		told := pending()
+		r.stop()
+		bigger.Status, last.Status = r.status(waits.UID), r.status(last.UID)
+		events := len(r.e.said())
+		r.start()
+		r.reg.Set(bigger, "api")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if got := pending(); got != told {
+			t.Errorf("before all are known: %+v, want as it was told: %+v", got, told)
+		}
+		r.reg.Set(last, "api")
+		r.reg.Ready("api")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := pending(); got.Reason != v1.PodReasonDeferred || !got.LastTransitionTime.Equal(&told.LastTransitionTime) {
+			t.Errorf("when they are: %+v", got)
+		}
+		if got := r.status(waits.UID).ContainerStatuses[0].AllocatedResources.Cpu().String(); got != "1" {
+			t.Errorf("it has %s cpus", got)
+		}
+		if said := strings.Join(r.e.said()[events:], "\n"); strings.Contains(said, "Resize") {
+			t.Errorf("told anew:\n%s", said)
+		}
+		r.reg.Remove(last.UID, "api")
+		r.until("it has its turn", time.Minute, func() bool {
+			return r.status(waits.UID).ContainerStatuses[0].AllocatedResources.Cpu().String() == "2"
+		})
+	})
+}
+
+// A resize that came while nobody was there is decided on when all pods are known, though
+// nothing else happens then.
+func TestAResizeThatCameMeanwhileIsAllocatedOnceAllPodsAreKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.reg.Ready("api")
+		pod := newPod("p", sized("1", "10Mi"))
+		pod.Generation = 1
+		r.reg.Set(pod, "api")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r.stop()
+		bigger := asks(pod, 2, "2", "10Mi")
+		bigger.Status = r.status(pod.UID)
+		r.start()
+		r.reg.Set(bigger, "api")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c := conditionIn(r.status(pod.UID), v1.PodResizePending); c.Reason != v1.PodReasonDeferred || c.ObservedGeneration != 2 {
+			t.Errorf("before all are known it looks done: %+v", c)
+		}
+		r.reg.Ready("api")
+		r.until("resized", time.Second, func() bool {
+			st := r.status(pod.UID)
+			return st.ContainerStatuses[0].AllocatedResources.Cpu().String() == "2" && conditionIn(st, v1.PodResizeInProgress).Status == ""
+		})
+	})
+}
+
 // A pod that was admitted and has no sandbox, for it waits for an image or lost it
 // with the machine, is not taken for one of the size that its spec asks for since.
 func TestWhatAPodWasAdmittedWithOutlivesTheProcessThoughNothingOfItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.reg.Ready("api")
 		r.capacity = 3000
 		pod := newPod("p", sized("1", "10Mi"))
 		pod.Generation = 1
@@ -226,6 +307,8 @@ func TestWhatAPodWasAdmittedWithOutlivesTheProcessThoughNothingOfItRuns(t *testi
 func TestWhatIsAllocatedWhileAPodIsTakenOverIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.reg.Ready("api")
+		synctest.Wait()
 		pod := newPod("p", sized("1", "10Mi"))
 		next := asks(pod, 2, "2", "20Mi")
 		if err := r.store.Put(t.Context(), pod.UID, allocation.Entry{Allocation: resize.Of(pod), Generation: 1}); err != nil {
@@ -257,6 +340,7 @@ func TestWhatIsAllocatedWhileAPodIsTakenOverIsCarriedOut(t *testing.T) {
 func TestAResizeThatAKubeletAllocatedAndDidNotComeToIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.reg.Ready("api")
 		pod := newPod("p", sized("1", "10Mi"))
 		pod.Generation = 1
 		r.reg.Set(pod, "api")
@@ -297,6 +381,7 @@ func TestAResizeOutlivesALossOfWhatWasKeptOfIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+				r.reg.Ready("api")
 				r.capacity = 3000
 				pod := newPod("p", sized("1", "10Mi"))
 				pod.Generation = 1
@@ -340,6 +425,7 @@ func TestAResizeOutlivesALossOfWhatWasKeptOfIt(t *testing.T) {
 func TestAContainerThatIsRestartedForAResizeIsNeverShownAsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.reg.Ready("api")
 		pod := newPod("p", sized("1", "100Mi"))
 		pod.Generation, pod.Spec.RestartPolicy = 1, v1.RestartPolicyOnFailure
 		pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}

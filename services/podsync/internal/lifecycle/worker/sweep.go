@@ -21,6 +21,7 @@ func (r *Registry) sweep() {
 	if r.all.IsZero() {
 		r.all = time.Now()
 		r.activeChanged()
+		r.settleLocked(nil, triggerPeriodic)
 	}
 	if !r.seen || r.life == nil || r.closed || r.sweeping {
 		r.mu.Unlock()
