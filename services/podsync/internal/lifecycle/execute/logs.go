@@ -99,19 +99,23 @@ func (e *Executor) logDirsOf(t Task) ([]string, error) {
 	names, err := namesIn(e.cfg.PodLogsDir)
 	var dirs []string
 	for _, name := range names {
-		if strings.HasSuffix(name, "_"+string(t.UID)) {
+		if parts := logDirParts(name); len(parts) == 3 && parts[2] == string(t.UID) {
 			dirs = append(dirs, filepath.Join(e.cfg.PodLogsDir, name))
 		}
 	}
 	return dirs, err
 }
 
+// logDirParts are namespace, name and UID in the name of a pod's log directory. Only the UID
+// may have an underscore itself.
+func logDirParts(name string) []string { return strings.SplitN(name, "_", 3) }
+
 // removeLinks removes the links that point into a pod's log directory.
 func (e *Executor) removeLinks(dir string) {
 	if e.cfg.ContainerLogsDir == "" {
 		return
 	}
-	parts := strings.Split(filepath.Base(dir), "_")
+	parts := logDirParts(filepath.Base(dir))
 	if len(parts) != 3 {
 		return
 	}

@@ -3,7 +3,10 @@ package execute
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
@@ -52,5 +55,38 @@ func TestLogsAreLinkedCountedAndRemoved(t *testing.T) {
 	links, _ := os.ReadDir(cfg.ContainerLogsDir)
 	if len(pods)+len(links) != 0 {
 		t.Errorf("left %v and %v", pods, links)
+	}
+}
+
+// TestThePodWhoseUIDEndsLikeAnothersKeepsItsLogs: a manifest may have a UID with underscores.
+func TestThePodWhoseUIDEndsLikeAnothersKeepsItsLogs(t *testing.T) {
+	cfg := Config{PodLogsDir: t.TempDir(), ContainerLogsDir: t.TempDir()}
+	h := &host{}
+	e := newExecutor(h, cfg)
+	for _, name := range []string{"ns_p_u", "ns_other_not_u"} {
+		dir := filepath.Join(cfg.PodLogsDir, name, "c")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(filepath.Join(dir, "0.log"), filepath.Join(cfg.ContainerLogsDir, strings.Split(name, "_")[1]+"_ns_c-1.log")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := func(uid types.UID) (dirs, links int) {
+		t.Helper()
+		task := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveDirectories}})
+		task.Pod, task.UID = nil, uid
+		if _, err := e.Do(t.Context(), t.Context(), task); err != nil {
+			t.Fatal(err)
+		}
+		left, _ := os.ReadDir(cfg.PodLogsDir)
+		linked, _ := os.ReadDir(cfg.ContainerLogsDir)
+		return len(left), len(linked)
+	}
+	if dirs, links := gone("u"); dirs != 1 || links != 1 {
+		t.Errorf("left are %d directories and %d links, want those of the other pod", dirs, links)
+	}
+	if dirs, links := gone("not_u"); dirs != 0 || links != 0 {
+		t.Errorf("of the other pod %d directories and %d links are left", dirs, links)
 	}
 }
