@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/status/equal"
 )
 
@@ -66,14 +67,16 @@ func refusalsIn(err error, r request) []refusal {
 		return nil
 	}
 	var out []refusal
+	found, wanted, had := map[Part]bool{}, partsOf(&r.desired), partsOf(&r.known)
 	for _, cause := range answer.Status().Details.Causes {
 		p, ok := partAt(cause.Field, r)
-		if !ok || slices.ContainsFunc(out, func(o refusal) bool { return o.Part == p }) {
+		if !ok || found[p] {
 			continue
 		}
+		found[p] = true
 		out = append(out, refusal{
 			Refusal: Refusal{Part: p, Why: cause.Field + ": " + cause.Message, Since: time.Now()},
-			wanted:  only(r.desired, p), had: only(r.known, p),
+			wanted:  wanted.only(p), had: had.only(p),
 		})
 	}
 	return out
@@ -128,18 +131,81 @@ func containers(st *v1.PodStatus, name string) *[]v1.ContainerStatus {
 	return &st.ContainerStatuses
 }
 
-// only is a status with nothing but one part of st.
-func only(st v1.PodStatus, p Part) v1.PodStatus {
-	var out v1.PodStatus
-	put(&out, st, p)
+// parts finds the parts of a status. Each container is looked up but once: a pod may have
+// thousands, and all of them may be refused.
+type parts struct {
+	st    *v1.PodStatus
+	lists map[string]*podutil.Index[string, v1.ContainerStatus]
+}
+
+func partsOf(st *v1.PodStatus) parts {
+	lists := map[string]*podutil.Index[string, v1.ContainerStatus]{}
+	for _, name := range []string{regularList, initList, ephemeralList} {
+		byName := podutil.ByName(*containers(st, name))
+		lists[name] = &byName
+	}
+	return parts{st, lists}
+}
+
+// only is a status with nothing but one part.
+func (of parts) only(p Part) (out v1.PodStatus) {
+	list := of.lists[p.Field]
+	if list == nil {
+		put(&out, *of.st, p)
+		return out
+	}
+	if c := list.Find(p.Container); c != nil {
+		*containers(&out, p.Field) = []v1.ContainerStatus{*c}
+	}
 	return out
 }
 
-// put makes one part of a status what it is in another.
+// putAll makes the parts of a status that are refused what they are in this one, which may
+// lack some of the containers.
+func (of parts) putAll(st *v1.PodStatus, refused []refusal) {
+	names := map[string][]string{}
+	for i := range refused {
+		if p := refused[i].Part; of.lists[p.Field] == nil {
+			put(st, *of.st, p)
+		} else {
+			names[p.Field] = append(names[p.Field], p.Container)
+		}
+	}
+	for field, refused := range names {
+		list := containers(st, field)
+		*list = putContainers(*list, of.lists[field], refused)
+	}
+}
+
+// putContainers is a list with those of these names as they are in another, which may not
+// have them.
+func putContainers(list []v1.ContainerStatus, from *podutil.Index[string, v1.ContainerStatus], names []string) []v1.ContainerStatus {
+	missing := make(map[string]bool, len(names))
+	for _, name := range names {
+		missing[name] = true
+	}
+	out := make([]v1.ContainerStatus, 0, len(list))
+	for i := range list {
+		c := &list[i]
+		if missing[c.Name] {
+			delete(missing, c.Name)
+			if c = from.Find(c.Name); c == nil {
+				continue
+			}
+		}
+		out = append(out, *c)
+	}
+	for _, name := range names {
+		if c := from.Find(name); missing[name] && c != nil {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
+// put makes one part of a status what it is in another; containers are not among them.
 func put(st *v1.PodStatus, from v1.PodStatus, p Part) {
 	switch p.Field {
-	case regularList, initList, ephemeralList:
-		putContainer(containers(st, p.Field), *containers(&from, p.Field), p.Container)
 	case "podIPs":
 		st.PodIP, st.PodIPs = from.PodIP, from.PodIPs
 	case "hostIPs":
@@ -163,21 +229,6 @@ func put(st *v1.PodStatus, from v1.PodStatus, p Part) {
 	}
 }
 
-// putContainer makes one container of a list what it is in another, which may
-// not have it.
-func putContainer(list *[]v1.ContainerStatus, from []v1.ContainerStatus, name string) {
-	is := func(c v1.ContainerStatus) bool { return c.Name == name }
-	at, was := slices.IndexFunc(*list, is), slices.IndexFunc(from, is)
-	switch *list = slices.Clone(*list); {
-	case was < 0 && at >= 0:
-		*list = slices.Delete(*list, at, at+1)
-	case was >= 0 && at >= 0:
-		(*list)[at] = from[was]
-	case was >= 0:
-		*list = append(*list, from[was])
-	}
-}
-
 // owedLocked is the status that the apiserver is to have: what is desired, with what
 // the apiserver has in place of each part that it refuses, and of an address that is not
 // known yet. A refusal ends when its part has changed on either side.
@@ -185,13 +236,12 @@ func (e *entry) owedLocked() v1.PodStatus {
 	if len(e.refused) == 0 {
 		return e.withAddressLocked()
 	}
+	wanted, had := partsOf(&e.desired), partsOf(&e.known)
 	e.refused = slices.DeleteFunc(e.refused, func(r refusal) bool {
-		return !equal.Equal(only(e.desired, r.Part), r.wanted) || !equal.Equal(only(e.known, r.Part), r.had)
+		return !equal.Equal(wanted.only(r.Part), r.wanted) || !equal.Equal(had.only(r.Part), r.had)
 	})
 	out := e.withAddressLocked()
-	for i := range e.refused {
-		put(&out, e.known, e.refused[i].Part)
-	}
+	had.putAll(&out, e.refused)
 	return out
 }
 
@@ -214,8 +264,12 @@ func (e *entry) withAddressLocked() v1.PodStatus {
 // and a later try will do.
 func (e *entry) refuseLocked(found []refusal) []refusal {
 	var fresh []refusal
+	known := make(map[Part]bool, len(e.refused))
+	for i := range e.refused {
+		known[e.refused[i].Part] = true
+	}
 	for _, r := range found {
-		if !slices.ContainsFunc(e.refused, func(o refusal) bool { return o.Part == r.Part }) {
+		if !known[r.Part] {
 			fresh = append(fresh, r)
 		}
 	}

@@ -229,7 +229,7 @@ func TestEachPartIsLeftOutByItself(t *testing.T) {
 		"what the pod has been given": {Part{Field: "allocatedResources"}, func(st v1.PodStatus) bool { return st.AllocatedResources != nil }},
 	} {
 		st := wanted
-		put(&st, had, tc.part)
+		partsOf(&had).putAll(&st, []refusal{{Refusal: Refusal{Part: tc.part}}})
 		if !tc.left(st) {
 			t.Errorf("%s: %+v", name, st)
 		}
