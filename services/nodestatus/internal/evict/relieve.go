@@ -101,7 +101,7 @@ func (l *Loop) announce(ctx context.Context, m pressure.Met) {
 
 // evict has podsync stop the first pod that may be.
 func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, layout threshold.Layout, summary *statsapi.Summary) {
-	d := Decision{Shortage: shortage(m)}
+	asked, d := time.Now(), Decision{Shortage: shortage(m)}
 	pods, ok := l.pods(ctx, m, layout)
 	if !ok {
 		return
@@ -131,13 +131,13 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	slices.SortStableFunc(ranked, func(a, b eviction.Candidate) int { return btoi(a.Not != "") - btoi(b.Not != "") })
 	if pod := eviction.Unsure(m.By, layout, ranked, late); pod != nil {
 		why := fmt.Sprintf("what pod %s/%s has on the disk was not all measured since it is short, and who has the most is not known", pod.Namespace, pod.Name)
-		if time.Since(since) < layersAge {
+		if l.awaits(m.Signal, asked, since) {
 			l.hold(ctx, m, soon, why)
 			return
 		}
 		d.Why += "; " + why
 	}
-	delete(l.since, m.Signal)
+	l.chose(m.Signal)
 	d.consider(ranked)
 	l.announce(ctx, m)
 	if l.reclaim != nil && pressure.KindOf(m.Signal) == pressure.Disk {
