@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// waiting is how many Events may wait, of the Node and of pods each.
+	// waiting is how many Events about the Node may wait.
 	waiting = 100
 	// attempts to send one that the apiserver refuses: who may do what is known to it
 	// only some time after its start.
@@ -38,12 +38,13 @@ const (
 // Sender sends. Safe for concurrent use.
 //
 // What pods do decides how many Events there are about them, and their namespaces whether
-// the apiserver takes one: those about the Node do not wait for them.
+// the apiserver takes one: those about the Node do not wait for them, nor does a namespace
+// for another.
 type Sender struct {
 	nodeName string
 	client   client.EventInterface
 	queue    chan *v1.Event
-	ofPods   chan *v1.Event
+	ofPods   *ofPods
 	sent     atomic.Int64 // Makes the names of Events of one instant differ.
 
 	mu     sync.Mutex
@@ -53,7 +54,7 @@ type Sender struct {
 // New returns a Sender; client is one of all namespaces, nil without an apiserver:
 // Events are logged then.
 func New(nodeName string, client client.EventInterface) *Sender {
-	return &Sender{nodeName: nodeName, client: client, queue: make(chan *v1.Event, waiting), ofPods: make(chan *v1.Event, waiting)}
+	return &Sender{nodeName: nodeName, client: client, queue: make(chan *v1.Event, waiting), ofPods: newOfPods()}
 }
 
 // Send queues an Event and returns at once.
@@ -72,7 +73,9 @@ func (s *Sender) SendOnce(ctx context.Context, e node.Event, at time.Time, key s
 // SendPodOnce is SendOnce for an Event about a pod, or a container of it.
 func (s *Sender) SendPodOnce(ctx context.Context, pod v1.ObjectReference, e node.Event, at time.Time, key string) {
 	klog.FromContext(ctx).Info("Pod event", "pod", klog.KRef(pod.Namespace, pod.Name), "type", e.Type, "reason", e.Reason, "message", e.Message)
-	s.enqueue(ctx, s.ofPods, s.event(pod, pod.Namespace, e, at, pod.Name, key))
+	if event := s.event(pod, pod.Namespace, e, at, pod.Name, key); s.client != nil && !s.ofPods.add(event) {
+		dropped(ctx, event)
+	}
 }
 
 func (s *Sender) queueNode(ctx context.Context, e node.Event, at time.Time, key string) {
@@ -80,7 +83,19 @@ func (s *Sender) queueNode(ctx context.Context, e node.Event, at time.Time, key 
 	s.keep(e, at)
 	// Where others have a UID there is the name: kubectl describe node looks for it.
 	about := v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.nodeName, UID: types.UID(s.nodeName)}
-	s.enqueue(ctx, s.queue, s.event(about, metav1.NamespaceDefault, e, at, s.nodeName, key))
+	if s.client == nil {
+		return
+	}
+	event := s.event(about, metav1.NamespaceDefault, e, at, s.nodeName, key)
+	select {
+	case s.queue <- event:
+	default:
+		dropped(ctx, event)
+	}
+}
+
+func dropped(ctx context.Context, event *v1.Event) {
+	klog.FromContext(ctx).Info("Event is dropped, too many are waiting", "kind", event.InvolvedObject.Kind, "reason", event.Reason)
 }
 
 func (s *Sender) event(about v1.ObjectReference, namespace string, e node.Event, at time.Time, of, key string) *v1.Event {
@@ -102,32 +117,16 @@ func named(of, key string) string {
 	return fmt.Sprintf("%x.%s", sha256.Sum256([]byte(of)), key)
 }
 
-func (s *Sender) enqueue(ctx context.Context, queue chan<- *v1.Event, event *v1.Event) {
-	if s.client == nil {
-		return
-	}
-	select {
-	case queue <- event:
-	default:
-		klog.FromContext(ctx).Info("Event is dropped, too many are waiting", "kind", event.InvolvedObject.Kind, "reason", event.Reason)
-	}
-}
-
 // Run sends until ctx is done.
 func (s *Sender) Run(ctx context.Context) error {
 	var sending sync.WaitGroup
 	defer sending.Wait()
-	sending.Go(func() { s.drain(ctx, s.ofPods) })
-	s.drain(ctx, s.queue)
-	return nil
-}
-
-func (s *Sender) drain(ctx context.Context, queue <-chan *v1.Event) {
+	sending.Go(func() { s.drainPods(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
-			return
-		case event := <-queue:
+			return nil
+		case event := <-s.queue:
 			s.send(ctx, event)
 		}
 	}

@@ -213,7 +213,7 @@ func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 		klog.FromContext(ctx).Info("Pod is being stopped since before this process was started, and is waited for", "pod", klog.KObj(pod), "message", e.Message)
 		l.note(ctx, Decision{
 			Shortage: shortage(m), Outcome: Held, Chosen: ref(pod), Grace: e.Grace,
-			Why: fmt.Sprintf("it is being stopped since before nodestatus was started, and is waited for: %s", e.Message),
+			Why: fmt.Sprintf("pod %s is being stopped since before nodestatus was started, and is waited for: %s", klog.KObj(pod), e.Message),
 		})
 	}
 }

@@ -99,7 +99,7 @@ func TestAStopThatARunBeforeThisHasBegunIsWaitedForThoughAnotherUsesMore(t *test
 		w.pass(5 * time.Second)
 		w.wantStops("while it ends")
 		if d := w.loop.View().Decisions; !slices.ContainsFunc(d, func(d Decision) bool {
-			return d.Outcome == Held && d.Chosen.Name == "hog" && strings.Contains(d.Why, "before nodestatus was started")
+			return d.Outcome == Held && d.Chosen.Name == "hog" && strings.Contains(d.Why, "pod default/hog is being stopped since before nodestatus was started")
 		}) {
 			t.Errorf("%+v", d)
 		}

@@ -169,6 +169,10 @@ type Loop struct {
 	limitsAt time.Time
 	// since is, by signal, how old figures of disks may be for the pod that is being chosen.
 	since map[string]time.Time
+	// awaited is, by signal, for how long was waited for such figures.
+	awaited map[string]awaited
+	// interrupted is when disks were measured last and memory came first.
+	interrupted time.Time
 	// limits is a look at them that is under way; nil when none is.
 	limits *limits
 	// suspects are the pods that would be over a limit by files that they hold open,
@@ -190,7 +194,7 @@ func New(cfg Config, deps Deps) *Loop {
 	return &Loop{
 		cfg: cfg, deps: deps, tell: wake.New(), answered: wake.New(),
 		stopping: map[types.UID]*stopping{}, skip: map[types.UID]time.Time{}, told: map[v1.ResourceName]time.Time{},
-		next: map[string]time.Time{}, since: map[string]time.Time{}, ends: newEnds(deps.Podsync),
+		next: map[string]time.Time{}, since: map[string]time.Time{}, awaited: map[string]awaited{}, ends: newEnds(deps.Podsync),
 	}
 }
 

@@ -82,18 +82,20 @@ type world struct {
 	layout          threshold.Layout
 	// long are pods whose directories take too long to be measured anew.
 	long map[string]bool
-	// sinces are how old what lies on disks was allowed to be.
-	sinces    []time.Time
-	changed   wake.Signal
-	asked     []eviction.Reclaim
-	forgetful bool   // podsync was just started, and knows no pods yet
-	reclaims  func() // may be nil; what a reclaim does
-	walks     func() // may be nil; what happens while disks are measured anew
-	summaries []Detail
-	stops     []Stop
-	told      []string // what podsync was told of pressure
-	events    []string
-	registry  *prometheus.Registry
+	// sinces are how old what lies on disks was allowed to be, and renewTakes how long it
+	// takes to be measured.
+	sinces     []time.Time
+	renewTakes time.Duration
+	changed    wake.Signal
+	asked      []eviction.Reclaim
+	forgetful  bool   // podsync was just started, and knows no pods yet
+	reclaims   func() // may be nil; what a reclaim does
+	walks      func() // may be nil; what happens while disks are measured anew
+	summaries  []Detail
+	stops      []Stop
+	told       []string // what podsync was told of pressure
+	events     []string
+	registry   *prometheus.Registry
 }
 
 func newWorld(t *testing.T, settings threshold.Settings, cfg Config) *world {
@@ -334,6 +336,14 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 }
 
 func (w *world) Renewed(ctx context.Context, since time.Time) (*statsapi.Summary, eviction.Late, error) {
+	w.mu.Lock()
+	takes := w.renewTakes
+	w.mu.Unlock()
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		return nil, eviction.Late{}, ctx.Err()
+	}
 	summary, err := w.Summary(ctx, renewed)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -2,7 +2,10 @@ package evict
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
@@ -37,7 +40,7 @@ func (l *Loop) hasten(ctx context.Context, m pressure.Met) {
 		s.stop.Grace = eviction.Immediate
 		l.note(ctx, Decision{
 			Shortage: shortage(m), Outcome: Held, Chosen: ref(s.pod), Grace: s.grace,
-			Why: "it is being stopped, and a hard threshold leaves it none of the time that it was given",
+			Why: fmt.Sprintf("pod %s is being stopped, and a hard threshold leaves it none of the time that it was given", klog.KObj(s.pod)),
 		})
 		l.ask(ctx, s)
 	}

@@ -101,43 +101,37 @@ func (l *Loop) announce(ctx context.Context, m pressure.Met) {
 
 // evict has podsync stop the first pod that may be.
 func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, layout threshold.Layout, summary *statsapi.Summary) {
-	d := Decision{Shortage: shortage(m)}
+	asked, d := time.Now(), Decision{Shortage: shortage(m)}
 	pods, ok := l.pods(ctx, m, layout)
 	if !ok {
 		return
 	}
-	figures, since := eviction.FiguresOf(summary), l.sinceOf(m)
-	var unlinked map[types.UID][]eviction.Unlinked
-	var late eviction.Late
+	f := found{m: m, figures: eviction.FiguresOf(summary)}
+	since := l.sinceOf(m)
 	if pressure.KindOf(m.Signal) == pressure.Disk {
 		var err error
-		if m, figures, late, err = l.renewed(ctx, m, since); err != nil {
+		if f, err = l.measured(ctx, m, due, since); err != nil {
 			l.hold(ctx, m, soon, err.Error())
 			return
 		}
-		var holders map[types.UID]bool
-		if unlinked, holders, d.Why, err = l.unlinked(ctx, m); err != nil {
-			l.hold(ctx, m, soon, err.Error())
-			return
-		}
-		late.Holders = holders
 	}
-	ranked := eviction.Rank(m.By, layout, pods.Pods, figures, unlinked)
+	m, d.Why = f.m, f.but
+	ranked := eviction.Rank(m.By, layout, pods.Pods, f.figures, f.unlinked)
 	for i := range ranked {
 		if ranked[i].Not == "" {
 			ranked[i].Not = l.leftAlone(ranked[i].Pod)
 		}
 	}
 	slices.SortStableFunc(ranked, func(a, b eviction.Candidate) int { return btoi(a.Not != "") - btoi(b.Not != "") })
-	if pod := eviction.Unsure(m.By, layout, ranked, late); pod != nil {
+	if pod := eviction.Unsure(m.By, layout, ranked, f.late); pod != nil {
 		why := fmt.Sprintf("what pod %s/%s has on the disk was not all measured since it is short, and who has the most is not known", pod.Namespace, pod.Name)
-		if time.Since(since) < layersAge {
+		if l.awaits(m.Signal, asked, since) {
 			l.hold(ctx, m, soon, why)
 			return
 		}
 		d.Why += "; " + why
 	}
-	delete(l.since, m.Signal)
+	l.chose(m.Signal)
 	d.consider(ranked)
 	l.announce(ctx, m)
 	if l.reclaim != nil && pressure.KindOf(m.Signal) == pressure.Disk {
@@ -151,7 +145,7 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	}
 	chosen := ranked[0]
 	stop := Stop{Pod: chosen.Pod, Grace: eviction.Grace(m.Threshold, chosen.Pod, l.cfg.LongestGrace), Disruption: true}
-	stop.Message, stop.Annotations = eviction.Message(m, chosen.Pod, figures[string(chosen.Pod.UID)])
+	stop.Message, stop.Annotations = eviction.Message(m, chosen.Pod, f.figures[string(chosen.Pod.UID)])
 	d.Chosen, d.Grace = ref(chosen.Pod), stop.Grace
 	d.Why = why(m.Signal, chosen) + d.Why
 	if chosen.Unlinked != "" {
@@ -182,6 +176,31 @@ func (l *Loop) pods(ctx context.Context, m pressure.Met, layout threshold.Layout
 		return pods, false
 	}
 	return pods, !l.blocked(m, layout)
+}
+
+// found is what pods use of what is short; but is what is to be said of it.
+type found struct {
+	m        pressure.Met
+	figures  eviction.Figures
+	unlinked map[types.UID][]eviction.Unlinked
+	late     eviction.Late
+	but      string
+}
+
+// measured is what pods have on disks, as new as a time, unless memory runs out meanwhile.
+func (l *Loop) measured(parent context.Context, m pressure.Met, due []pressure.Met, since time.Time) (f found, err error) {
+	ctx, done := l.untilMemory(parent, due)
+	defer done()
+	defer func() {
+		if errors.Is(context.Cause(ctx), errMemory) { // Not all may have been found, whether that is an error or not.
+			l.interrupted, err = time.Now(), errMemory
+		}
+	}()
+	if f.m, f.figures, f.late, err = l.renewed(ctx, m, since); err != nil {
+		return f, err
+	}
+	f.unlinked, f.late.Holders, f.but, err = l.unlinked(ctx, m)
+	return f, err
 }
 
 // unlinked are the files without a name that pods hold open; but is what is to be said

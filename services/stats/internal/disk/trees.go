@@ -280,11 +280,15 @@ func (t *Trees) charge(whose string, took time.Duration) {
 	t.turns.spent[whose] += took
 }
 
-// cutBy says who ends the measurement under way for one that cannot wait; nil: nobody may.
+// cutBy says who ends the measurement under way for one that cannot wait, which may have
+// come since its turn began; nil: nobody may.
 func (t *Trees) cutBy(cut context.CancelFunc) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cut = cut
+	if cut != nil && len(t.turns.urgent) > 0 {
+		cut()
+	}
 }
 
 // forgetLocked drops what nobody asked for lately.

@@ -144,3 +144,18 @@ func TestNoNamespaceIsKeptUpByTheManyTreesOfAnother(t *testing.T) {
 		}
 	})
 }
+
+func TestAMeasurementThatBeginsWhileSomebodyWaitsForAnotherIsCutShortToo(t *testing.T) {
+	trees := NewTrees(TreesConfig{})
+	began, ended := context.WithCancel(t.Context())
+	trees.cutBy(ended)
+	if began.Err() != nil {
+		t.Fatal("it is cut short though nobody waits")
+	}
+	trees.cutBy(nil)
+	trees.renew([]Directory{{Path: "/other"}}, time.Now())
+	trees.cutBy(ended)
+	if began.Err() == nil {
+		t.Error("who cannot wait waits for it")
+	}
+}

@@ -22,7 +22,15 @@ type putOff struct {
 	over bool
 	// said is until when it was last said to wait.
 	said time.Time
+	// event is when the last Event said so, and of how many evicted ones.
+	event   time.Time
+	evicted int
 }
+
+// eventAgain is when an Event says once more that a start is put off, if not twice as many
+// were evicted meanwhile: of the Events about a pod one in five minutes gets through when
+// there were many.
+const eventAgain = 5 * time.Minute
 
 // takePutOff takes in whether the pod's start is put off because the node has evicted
 // others of its controller. What has begun is never held up.
@@ -57,7 +65,10 @@ func (w *worker) takePutOff(now time.Time) {
 	w.putOff.said = b.Until
 	w.log.Info("The pod's start is put off: the node has evicted others of its controller and is still short", "after", b.Until.Sub(now).Round(time.Millisecond), "pods", b.Evicted)
 	w.line.Note(timeline.Entry{What: "start is put off", Detail: b.Reason()})
-	w.reg.deps.Events.Pod(s.Pod, v1.EventTypeWarning, "BackOff", b.Event(now))
+	if last := &w.putOff; last.event.IsZero() || now.Sub(last.event) >= eventAgain || b.Evicted >= 2*last.evicted {
+		last.event, last.evicted = now, b.Evicted
+		w.reg.deps.Events.Pod(s.Pod, v1.EventTypeWarning, "BackOff", b.Event(now))
+	}
 }
 
 // latestStart is until when the start of a pod with a deadline is put off at most: its time

@@ -172,8 +172,43 @@ func TestAFurtherEvictionPutsThoseOffThatWait(t *testing.T) {
 		if took := r.until("it is ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) }); took < 19*time.Second || took > 22*time.Second {
 			t.Errorf("it was ready %v after the third", took)
 		}
-		if got := r.eventsWith("BackOff"); len(got) != 2 {
+		if got := r.eventsWith("BackOff"); len(got) != 1 {
 			t.Errorf("events %q", got)
+		}
+	})
+}
+
+// An Event about a pod counts against how many there may be about it: what happens to it
+// next would be lost.
+func TestAPodThatIsPutOffAgainAndAgainIsSaidToBeWhenTwiceAsManyWereEvictedAndSeldomElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := shortOfMemory(t)
+		var running []*v1.Pod
+		for _, name := range []string{"p", "q", "r", "s", "t", "u", "v", "w"} {
+			running = append(running, owned(name, "web"))
+			r.reg.Set(running[len(running)-1], "api")
+		}
+		r.evicts(owned("a", "web"))
+		r.evicts(owned("b", "web"))
+		pod := owned("c", "web")
+		r.reg.Set(pod, "api")
+		evict := func(pods []*v1.Pod, each time.Duration) {
+			for _, other := range pods {
+				time.Sleep(each)
+				if _, err := r.reg.Stop(t.Context(), other.UID, lowOnMemory(), nil); err != nil {
+					t.Fatal(err)
+				}
+				r.until(other.Name+" has failed", time.Minute, func() bool { return r.status(other.UID).Phase == v1.PodFailed })
+			}
+		}
+		evict(running[:4], 5*time.Second)
+		if got := r.eventsWith("BackOff"); len(got) != 2 || !strings.Contains(got[1], "evicted 4 pods") {
+			t.Errorf("of six that were evicted the events %q", got)
+		}
+		evict(running[4:5], 140*time.Second)
+		evict(running[5:], 170*time.Second)
+		if got := r.eventsWith("BackOff"); len(got) != 4 || !strings.Contains(got[2], "evicted 8 pods") || !strings.Contains(got[3], "evicted 10 pods") || r.runs(pod) {
+			t.Errorf("after some minutes the events %q", got)
 		}
 	})
 }
