@@ -166,17 +166,33 @@ func TestAVolumeThatAPodHasAttachedStaysInUseWhenTheNextNeedsNoAttachment(t *tes
 func TestWhatTheNodeNamesAtFirstIsInUseUntilItIsKnownThatNoPodHasIt(t *testing.T) {
 	b := newAttaching(t)
 	b.shows(true, true)
-	sub, err := b.InUse(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	<-b.inUse.known
+	news := b.inUse.told.Subscribe(t.Context())
+	defer news.Close()
+	if first, err := news.Next(t.Context()); err != nil || len(first.Changed) != 0 {
+		t.Fatalf("before anybody asks, in use are %v, %v", first.Changed, err)
 	}
-	defer sub.Close()
-	first, err := sub.Next(t.Context())
+	b.Volumes.mu.Lock() // nothing is settled
+	settle := sync.OnceFunc(b.Volumes.mu.Unlock)
+	defer settle()
+	asked := make(chan error, 1)
+	go func() {
+		sub, err := b.InUse(t.Context())
+		if err == nil {
+			sub.Close()
+		}
+		asked <- err
+	}()
+	first, err := news.Next(t.Context())
 	if _, is := first.Changed[nameOf]; err != nil || !is {
 		t.Fatalf("in use are %v, %v", first.Changed, err)
 	}
-	if next, err := sub.Next(t.Context()); err != nil || !slices.Equal(next.Removed, []v1.UniqueVolumeName{nameOf}) {
+	settle()
+	if next, err := news.Next(t.Context()); err != nil || !slices.Equal(next.Removed, []v1.UniqueVolumeName{nameOf}) {
 		t.Errorf("then %+v, %v", next, err)
+	}
+	if err := <-asked; err != nil {
+		t.Error(err)
 	}
 	b.nothing(t)
 }
