@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
 
 // A pod decides how long its files take to be measured, and a machine out of memory kills
@@ -51,5 +53,33 @@ func TestWhoIsShortOfMemoryForAMomentAgainAndAgainDoesNotKeepADiskFromBeingMeasu
 			w.pass(100 * time.Millisecond)
 		}
 		w.wantStops("in ten seconds", "filler")
+	})
+}
+
+// A second look does not find it, for what it sees is some tenths of a second older, and a
+// moment later it would.
+func TestMemoryThatWasShortBeforeDisksAreMeasuredIsLookedAfterMeanwhileToo(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("filler", 1, 500*mi)
+		w.pod("hog", 10*mi, 0)
+		w.set(func() { w.layout.ImagesApart, w.renewTakes = true, 3*time.Second })
+		w.signals()
+		w.set(func() {
+			w.otherDisk = 420 * mi
+			now := time.Now()
+			w.frame = pressure.Frame{Heard: now, Layout: w.layout, Signals: []pressure.Signal{
+				{Name: "memory.available", Available: 50 * mi, Capacity: capacity, Time: now},
+				{Name: "nodefs.available", Available: 80 * mi, Capacity: capacity, Time: now},
+			}}
+		})
+		for range 2 { // The first look is at memory, the next at the disk.
+			w.moved.Set()
+			synctest.Wait()
+		}
+		w.set(func() { w.memory["hog"] = 950 * mi })
+		w.pass(remeasured + 100*time.Millisecond)
+		w.wantStops("when memory is looked at again", "hog")
+		w.pass(15 * time.Second)
+		w.wantStops("when that is over", "hog", "filler")
 	})
 }
