@@ -3,9 +3,11 @@ package worker
 import (
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
 // namedFirst says which mirrors may go once all orphans were named.
@@ -32,5 +34,30 @@ func TestAPodThatIsStillToBeLookedAtIsNamedBeforeAllOrphansAreKnown(t *testing.T
 	r.Observe("static", podstate.Observed{Known: true})
 	if left := mirrors.String(); left != "[]" {
 		t.Errorf("nothing is left of it, and yet it is named: %s", left)
+	}
+}
+
+// shownPods are those that others are told of.
+type shownPods struct{ of map[types.UID]podcache.Pod }
+
+func (s shownPods) Set(p podcache.Pod)   { s.of[p.Pod.UID] = p }
+func (s shownPods) Remove(uid types.UID) { delete(s.of, uid) }
+
+// Who asks which pods there are, to end them as the machine goes down or the least of
+// them for its memory, takes those that are shown then for all.
+func TestAllPodsAreShownBeforeAllAreSaidToBeKnown(t *testing.T) {
+	pods := shownPods{map[types.UID]podcache.Pod{}}
+	r := New(Config{Sources: []string{"api"}}, Deps{Pods: pods})
+	r.begin = func(*held) {} // none has come to work yet
+	r.life = t.Context()
+	pod := newPod("p", sized("1", "10Mi"))
+	pod.Status.Phase = v1.PodRunning
+	r.Set(pod, "api")
+	r.Ready("api")
+	if r.SourcesReady().IsZero() {
+		t.Fatal("not all are known")
+	}
+	if got, shown := pods.of[pod.UID]; !shown || got.Status.Phase != v1.PodRunning || got.Static {
+		t.Errorf("shown: %v, %+v", shown, got)
 	}
 }
