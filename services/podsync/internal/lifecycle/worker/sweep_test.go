@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -59,5 +60,16 @@ func TestAllPodsAreShownBeforeAllAreSaidToBeKnown(t *testing.T) {
 	}
 	if got, shown := pods.of[pod.UID]; !shown || got.Status.Phase != v1.PodRunning || got.Static {
 		t.Errorf("shown: %v, %+v", shown, got)
+	}
+}
+
+// Whoever is told that there is no such pod takes it for one that has ended, and does not
+// ask again.
+func TestAPodThatIsShownBeforeAnybodyWorksIsNotSaidToBeGone(t *testing.T) {
+	r := New(Config{Sources: []string{"api"}}, Deps{Pods: shownPods{map[types.UID]podcache.Pod{}}})
+	pod := newPod("p", sized("1", "10Mi"))
+	r.Set(pod, "api")
+	if _, err := r.Stop(t.Context(), pod.UID, podstate.Stop{Reason: "Evicted"}, nil); !errors.Is(err, ErrNotAllKnown) {
+		t.Errorf("%v", err)
 	}
 }
