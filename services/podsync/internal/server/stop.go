@@ -70,8 +70,6 @@ func (s *Server) StopPod(ctx context.Context, req *podsyncv1.StopPodRequest) (*p
 		class := rpcerr.ErrInternal
 		why := (*StopError)(nil)
 		switch {
-		case errors.Is(err, rpcerr.ErrUnavailable):
-			class = rpcerr.ErrUnavailable
 		case !errors.As(err, &why):
 		case why.Gone:
 			class = rpcerr.ErrNotFound
