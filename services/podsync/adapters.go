@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/podsync/internal/admission/gate"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
@@ -175,6 +177,9 @@ func (w *wiring) setShutdown(active bool) {
 // Stop implements server.Stopper.
 func (s stops) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, annotations map[string]string) (already bool, err error) {
 	already, err = s.pods.Stop(ctx, uid, stop, annotations)
+	if errors.Is(err, worker.ErrNotAllKnown) {
+		return already, fmt.Errorf("%w: %w", rpcerr.ErrUnavailable, err)
+	}
 	if gone, never := errors.Is(err, worker.ErrNoPod) || errors.Is(err, worker.ErrEnded), errors.Is(err, worker.ErrCritical); gone || never {
 		err = &server.StopError{Err: err, Gone: gone, Never: never}
 	}

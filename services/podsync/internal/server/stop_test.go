@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -188,6 +189,7 @@ func TestWhyAPodIsNotStoppedHasItsCode(t *testing.T) {
 			{&StopError{Err: errors.New("it has ended"), Gone: true}, codes.NotFound},
 			{&StopError{Err: errors.New("it is critical"), Never: true}, codes.FailedPrecondition},
 			{errors.New("the disk is full"), codes.Internal},
+			{fmt.Errorf("%w: nobody works yet", rpcerr.ErrUnavailable), codes.Unavailable},
 		} {
 			r.act.err = tc.err
 			_, err := r.client.StopPod(t.Context(), eviction())

@@ -80,7 +80,8 @@ func (r *Registry) sayDoubtedLocked() {
 }
 
 // unknownLocked ends what is in the runtime of a pod that no source knows, unless it is
-// in doubt: then its mirror stays as long as something of it is there.
+// in doubt: then its mirror stays as long as something of it is there. So does that of
+// one that was not looked at yet.
 func (r *Registry) unknownLocked(uid types.UID) {
 	o, there := r.observed[uid]
 	switch {
@@ -90,5 +91,7 @@ func (r *Registry) unknownLocked(uid types.UID) {
 		r.deps.Mirrors.Orphan(uid)
 	case len(o.Sandboxes)+len(o.Containers) > 0:
 		r.orphanLocked(uid)
+	case !o.Known:
+		r.deps.Mirrors.Orphan(uid)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/conditions"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
@@ -143,6 +144,8 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 		w.pod, w.source = pod, src
 		r.holdLocked(w)
 		w.givePod(pod) // before it works: without a pod it would begin to end one
+		// Before all are said to be known: what is shown then is taken for all.
+		r.deps.Pods.Set(podcache.Pod{Pod: pod, Status: pod.Status, Static: src != apiSource})
 		w.goOnEndingLocked()
 		r.startLocked(w)
 		return

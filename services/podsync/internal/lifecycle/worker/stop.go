@@ -102,7 +102,9 @@ func (r *Registry) mayStop(uid types.UID, stop podstate.Stop) (static bool, err 
 func (r *Registry) toStopLocked(uid types.UID, stop podstate.Stop) (*held, error) {
 	w := r.pods[uid]
 	switch {
-	case w == nil || w.pod == nil || r.life == nil:
+	case r.life == nil: // it may be there, and nobody can stop it yet
+		return w, ErrNotAllKnown
+	case w == nil || w.pod == nil:
 		return w, ErrNoPod
 	case critical(w) && !stop.Shutdown:
 		return w, ErrCritical

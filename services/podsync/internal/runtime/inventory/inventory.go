@@ -148,11 +148,11 @@ func each[T any](ctx context.Context, pods map[string]bool, what string, list fu
 }
 
 // OnDisk finds the pods that have a directory below podsDir (<uid>) or podLogsDir
-// (<namespace>_<name>_<uid>), which both are there before a pod's first sandbox. An
-// empty directory's name is left out.
+// (<namespace>_<name>_<uid>), which both are there before a pod's first sandbox. Where a
+// directory's name is empty nothing is looked for.
 func OnDisk(podsDir, podLogsDir string) ([]types.UID, error) {
 	var uids []types.UID
-	for _, dir := range []string{podsDir, podLogsDir} {
+	for parts, dir := range map[int]string{1: podsDir, 3: podLogsDir} {
 		if dir == "" {
 			continue
 		}
@@ -161,8 +161,9 @@ func OnDisk(podsDir, podLogsDir string) ([]types.UID, error) {
 			return nil, err
 		}
 		for _, e := range entries {
-			if e.IsDir() {
-				uids = append(uids, types.UID(e.Name()[strings.LastIndexByte(e.Name(), '_')+1:]))
+			// Only the UID may have an underscore itself, as a manifest may give it.
+			if name := strings.SplitN(e.Name(), "_", parts); e.IsDir() && len(name) == parts {
+				uids = append(uids, types.UID(name[parts-1]))
 			}
 		}
 	}

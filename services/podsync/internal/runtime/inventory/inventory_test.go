@@ -164,7 +164,7 @@ func TestAPartIsNeverGivenAsIfItWereAll(t *testing.T) {
 
 func TestPodsAreFoundByTheirDirectories(t *testing.T) {
 	pods, logs := filepath.Join(t.TempDir(), "pods"), t.TempDir()
-	for _, dir := range []string{filepath.Join(pods, "u1"), filepath.Join(logs, "ns_name_u2"), filepath.Join(logs, "ns_name_u1")} {
+	for _, dir := range []string{filepath.Join(pods, "u1"), filepath.Join(logs, "ns_name_u2"), filepath.Join(logs, "ns_name_u1"), filepath.Join(pods, "a_b"), filepath.Join(logs, "ns_name_c_d")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestPodsAreFoundByTheirDirectories(t *testing.T) {
 	for _, uid := range uids {
 		found[uid] = true
 	}
-	if err != nil || !maps.Equal(found, map[types.UID]bool{"u1": true, "u2": true}) {
+	if err != nil || !maps.Equal(found, map[types.UID]bool{"u1": true, "u2": true, "a_b": true, "c_d": true}) {
 		t.Errorf("%v, %v", uids, err)
 	}
 	if uids, err := OnDisk(filepath.Join(pods, "not-there"), ""); len(uids) > 0 || err != nil {
