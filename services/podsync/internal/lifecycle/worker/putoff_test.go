@@ -18,11 +18,11 @@ import (
 
 // shortOfMemory is a rig on a node that is short of memory, with what says so.
 func shortOfMemory(t *testing.T) (*rig, *atomic.Pointer[map[v1.NodeConditionType]time.Time]) {
-	r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": runsOn(fakecri.Term{})}})
+	r := unstarted(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": runsOn(fakecri.Term{})}})
 	conditions := &atomic.Pointer[map[v1.NodeConditionType]time.Time]{}
 	conditions.Store(&map[v1.NodeConditionType]time.Time{v1.NodeMemoryPressure: {}})
 	r.short = func() map[v1.NodeConditionType]time.Time { return *conditions.Load() }
-	r.reg.deps.Short = r.short
+	r.start()
 	r.reg.Ready("api")
 	return r, conditions
 }

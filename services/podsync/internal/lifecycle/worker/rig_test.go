@@ -250,6 +250,13 @@ func (r *rig) resize(q ResizeQuestion) *podstate.ResizePending {
 }
 
 func newRig(t *testing.T, cfg fakecri.Config) *rig {
+	r := unstarted(t, cfg)
+	r.start()
+	return r
+}
+
+// unstarted is a rig of which something is set before it starts.
+func unstarted(t *testing.T, cfg fakecri.Config) *rig {
 	r := &rig{t: t, rt: fakecri.New(cfg), e: &edges{
 		statuses: map[types.UID][]v1.PodStatus{}, at: map[types.UID][]time.Time{}, finished: map[types.UID]bool{},
 		volumes: map[types.UID]bool{}, targets: map[types.UID][]podstate.Target{},
@@ -257,7 +264,6 @@ func newRig(t *testing.T, cfg fakecri.Config) *rig {
 	r.hostIPs.Store(&[]string{"192.0.2.1"})
 	r.path = filepath.Join(t.TempDir(), "allocations.json") // goes after what writes into it has stopped
 	t.Cleanup(func() { r.stop(); r.rt.Close() })
-	r.start()
 	return r
 }
 
