@@ -37,15 +37,16 @@ const eventAgain = 5 * time.Minute
 func (w *worker) takePutOff(now time.Time) {
 	s := &w.state
 	s.PutOff = nil
-	if w.putOff.over || s.Admission.Decision != podstate.Admitted || !s.Observed.Known || s.Unwanted() {
+	if w.putOff.over || !s.MayBePutOff() {
 		return
 	}
 	b, waits := evictions.Backoff{}, false
 	if !s.HasStarted() {
 		b, waits = w.reg.putOff(w.uid, now)
 	}
-	if at := latestStart(s.Pod, &s.Reported, now); waits && !at.IsZero() && at.Before(b.Until) {
-		b.Until, waits = at, now.Before(at)
+	if waits {
+		b.Until = s.PutOffUntil(b.Until, now)
+		waits = now.Before(b.Until)
 	}
 	if !waits {
 		w.putOff.over = true
@@ -69,20 +70,6 @@ func (w *worker) takePutOff(now time.Time) {
 		last.event, last.evicted = now, b.Evicted
 		w.reg.deps.Events.Pod(s.Pod, v1.EventTypeWarning, "BackOff", b.Event(now))
 	}
-}
-
-// latestStart is until when the start of a pod with a deadline is put off at most: its time
-// runs meanwhile, and one that ends by that was not disrupted. Zero: it has none.
-func latestStart(pod *v1.Pod, st *v1.PodStatus, now time.Time) time.Time {
-	limit := pod.Spec.ActiveDeadlineSeconds
-	if limit == nil {
-		return time.Time{}
-	}
-	began := now
-	if st.StartTime != nil {
-		began = st.StartTime.Time
-	}
-	return began.Add(podutil.Seconds(*limit) / 10)
 }
 
 // putOff says whether a pod that was admitted and has not begun is not to start yet. It

@@ -62,3 +62,44 @@ func TestAPodHasStartedOnceTheRuntimeOrItsStatusShowsSomethingOfIt(t *testing.T)
 		}
 	}
 }
+
+func TestAPodsStartMayBePutOffOnceItWasAdmittedAndIsKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*State)
+		want bool
+	}{
+		"admitted":                 {func(*State) {}, true},
+		"not admitted yet":         {func(s *State) { s.Admission.Decision = podstate.AdmissionPending }, false},
+		"the runtime was not read": {func(s *State) { s.Observed.Known = false }, false},
+		"it is to end":             {func(s *State) { s.Removed = true }, false},
+	} {
+		s := newWorld(testPod(v1.RestartPolicyAlways, "a")).s
+		c.edit(&s)
+		if got := s.MayBePutOff(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestAPodWithADeadlineWaitsForATenthOfItAtMost(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	now, until := w.s.Now, w.s.Now.Add(40*time.Second)
+	if got := w.s.PutOffUntil(until, now); !got.Equal(until) {
+		t.Errorf("without a deadline: %v", got)
+	}
+	limit := int64(100)
+	w.s.Pod.Spec.ActiveDeadlineSeconds = &limit
+	w.s.Reported.StartTime = nil
+	if got := w.s.PutOffUntil(until, now); !got.Equal(now.Add(10 * time.Second)) {
+		t.Errorf("of 100 s that begin now: %v", got.Sub(now))
+	}
+	began := metav1.NewTime(now.Add(-20 * time.Second))
+	w.s.Reported.StartTime = &began
+	if got := w.s.PutOffUntil(until, now); !got.Equal(now.Add(-10 * time.Second)) {
+		t.Errorf("of 100 s that began 20 s ago: %v", got.Sub(now))
+	}
+	limit = 3600
+	if got := w.s.PutOffUntil(until, now); !got.Equal(until) {
+		t.Errorf("of an hour: %v", got.Sub(now))
+	}
+}
