@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
 )
 
@@ -72,7 +73,7 @@ func named(code codes.Code) string {
 
 // dial returns a connection with the driver at a socket; it connects when it is used.
 func dial(socket string) (Conn, error) {
-	return grpc.NewClient("passthrough:///csi",
+	return grpc.NewClient("passthrough:///csi", append(rpc.Bounded(mostOfAnAnswer),
 		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -82,16 +83,11 @@ func dial(socket string) (Conn, error) {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: time.Second},
 			MinConnectTimeout: 10 * time.Second,
 		}),
-		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(time.Minute),
-		grpc.WithMaxHeaderListSize(mostOfAnAnswer),
-		grpc.WithStaticStreamWindowSize(mostOfAnAnswer),
-		grpc.WithStaticConnWindowSize(mostOfAnAnswer),
 		grpc.WithReadBufferSize(4<<10),
 		grpc.WithWriteBufferSize(4<<10),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostOfAnAnswer)),
-	)
+	)...)
 }
 
 func (c *client) close() { _ = c.conn.Close() }

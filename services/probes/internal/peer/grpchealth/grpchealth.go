@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/polylet/polylet/internal/rpc"
 )
 
 // Config of a Client; every field is needed.
@@ -24,7 +26,7 @@ type Config struct {
 	UserAgent string
 	// AnswerLimit bounds the header and the message of an answer, and what comes without
 	// being asked for, in bytes.
-	AnswerLimit int
+	AnswerLimit int32
 }
 
 // Client asks one server. See New.
@@ -37,17 +39,11 @@ type Client struct {
 // closes conn once it was used.
 func New(cfg Config, conn net.Conn) (*Client, error) {
 	var once sync.Once
-	limit := cfg.AnswerLimit
-	c, err := grpc.NewClient("passthrough:///"+cfg.Address,
+	c, err := grpc.NewClient("passthrough:///"+cfg.Address, append(rpc.Bounded(cfg.AnswerLimit),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUserAgent(cfg.UserAgent),
-		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithNoProxy(),
-		grpc.WithMaxHeaderListSize(uint32(limit)),     //nolint:gosec // It is small.
-		grpc.WithStaticStreamWindowSize(int32(limit)), //nolint:gosec // It is small.
-		grpc.WithStaticConnWindowSize(int32(limit)),   //nolint:gosec // It is small.
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit)),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			var out net.Conn
 			once.Do(func() { out = conn })
@@ -55,7 +51,7 @@ func New(cfg Config, conn net.Conn) (*Client, error) {
 				return nil, errors.New("the connection was lost")
 			}
 			return out, nil
-		}))
+		}))...)
 	if err != nil {
 		return nil, err
 	}

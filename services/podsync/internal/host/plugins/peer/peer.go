@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/polylet/polylet/internal/rpc"
 )
 
 // How long a plugin may take to answer. The first answer takes the connection's time,
@@ -39,18 +41,13 @@ type Plugin struct {
 
 // Dial returns a connection over what connect opens; it connects when it is used.
 func Dial(connect func(context.Context) (net.Conn, error)) (*Plugin, error) {
-	conn, err := grpc.NewClient("passthrough:///plugin",
+	conn, err := grpc.NewClient("passthrough:///plugin", append(rpc.Bounded(mostOfAnAnswer),
 		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return connect(ctx) }),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithMaxHeaderListSize(mostOfAnAnswer),
-		grpc.WithStaticStreamWindowSize(mostOfAnAnswer),
-		grpc.WithStaticConnWindowSize(mostOfAnAnswer),
 		grpc.WithReadBufferSize(4<<10),
 		grpc.WithWriteBufferSize(4<<10),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostOfAnAnswer)),
-	)
+	)...)
 	if err != nil {
 		return nil, err
 	}
