@@ -1,15 +1,12 @@
 package node_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/polylet/polylet/internal/testkit/fakelogind"
 )
 
 // podsync is killed while a machine goes down: an ordinary pod and a static one have
@@ -20,12 +17,7 @@ func TestWhatHasEndedWithTheMachineStaysSoThoughPodsyncIsKilledMeanwhile(t *test
 	if onKubelet() {
 		t.Skip("a kubelet that is killed holds no lock any more")
 	}
-	machine, err := fakelogind.Start(t.TempDir(), "", 60*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(machine.Close)
-	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", machine.Address)
+	machine := logindOf(t, 60*time.Second)
 	const critical = 20 * time.Second
 	h := build(t, plan{supervised: true, overrides: map[string]any{"shutdownGracePeriod": "40s", "shutdownGracePeriodCriticalPods": critical.String()}})
 	h.must(h.node.AddStaticPod("own.yaml", staticManifest("own", "http", "port=8080")))
@@ -36,13 +28,7 @@ func TestWhatHasEndedWithTheMachineStaysSoThoughPodsyncIsKilledMeanwhile(t *test
 	for _, name := range []string{"web", "slow", "own-" + nodeName} {
 		h.waitReady(name, time.Minute)
 	}
-	held := func(want int) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(h.ctx, time.Minute)
-		defer cancel()
-		h.must(machine.AwaitHeld(ctx, want))
-	}
-	held(1)
+	h.awaitHeld(machine, 1)
 
 	began := time.Now()
 	h.must(machine.Prepare(true))
@@ -54,7 +40,7 @@ func TestWhatHasEndedWithTheMachineStaysSoThoughPodsyncIsKilledMeanwhile(t *test
 		t.Fatalf("%d containers of the slow pod run: podsync is to be killed before it has ended", running)
 	}
 	h.killService("podsync")
-	held(0)
+	h.awaitHeld(machine, 0)
 	t.Logf("MEASURED shutdown: the lock was held for %s", time.Since(began).Round(100*time.Millisecond))
 	if took := time.Since(began); took > critical+2*time.Second {
 		t.Errorf("the machine waited for %s", took)
@@ -75,7 +61,7 @@ func TestWhatHasEndedWithTheMachineStaysSoThoughPodsyncIsKilledMeanwhile(t *test
 
 	// It is called off: the static pod begins anew, for nobody else would make it again.
 	h.must(machine.Prepare(false))
-	held(1)
+	h.awaitHeld(machine, 1)
 	h.waitNodeReady()
 	h.waitReady("own-"+nodeName, time.Minute)
 	for _, name := range []string{"web", "slow"} {

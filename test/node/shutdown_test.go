@@ -18,13 +18,7 @@ import (
 // TestAMachineThatGoesDownWaitsForItsPods has a logind on a bus of its own; all else is
 // real. It runs on the kubelet, too.
 func TestAMachineThatGoesDownWaitsForItsPods(t *testing.T) {
-	dir := t.TempDir()
-	machine, err := fakelogind.Start(dir, "", 30*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(machine.Close)
-	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", machine.Address)
+	machine := logindOf(t, 30*time.Second)
 	h := build(t, plan{supervised: true, overrides: map[string]any{"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}})
 	h.must(h.node.AddStaticPod("own.yaml", staticManifest("own", "http", "port=8080")))
 	web, dns := app("web", "stubborn"), app("dns", "sleep")
@@ -34,17 +28,11 @@ func TestAMachineThatGoesDownWaitsForItsPods(t *testing.T) {
 	for _, name := range []string{"web", "dns", "own-" + nodeName} {
 		h.waitReady(name, time.Minute)
 	}
-	held := func(want int) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(h.ctx, time.Minute)
-		defer cancel()
-		h.must(machine.AwaitHeld(ctx, want))
-	}
-	held(1)
+	h.awaitHeld(machine, 1)
 
 	began := time.Now()
 	h.must(machine.Prepare(true))
-	held(0)
+	h.awaitHeld(machine, 0)
 	// For no period to its end, neither the pods' nor that in which the apiserver hears.
 	if took := time.Since(began); took > 9*time.Second {
 		t.Errorf("the machine waited for %s", took)
@@ -77,7 +65,7 @@ func TestAMachineThatGoesDownWaitsForItsPods(t *testing.T) {
 	}
 
 	h.must(machine.Prepare(false))
-	held(1)
+	h.awaitHeld(machine, 1)
 	h.waitNodeReady()
 	after := app("after", "stubborn")
 	after.Spec.TerminationGracePeriodSeconds = ptr(int64(6))
@@ -92,7 +80,7 @@ func TestAMachineThatGoesDownWaitsForItsPods(t *testing.T) {
 	h.eventually(30*time.Second, "the Node says again that it goes down", func() error { return h.notReadyFor("node is shutting down") })
 	h.killService("nodestatus")
 	h.killService("podsync")
-	held(0)
+	h.awaitHeld(machine, 0)
 	p, err := h.pod("after")
 	h.must(err)
 	h.wantShutDown(p)
@@ -134,4 +122,24 @@ func (h *house) notReadyFor(message string) error {
 		}
 	}
 	return fmt.Errorf("conditions %+v", n.Status.Conditions)
+}
+
+// logindOf is a machine's end in the hands of the test: what the node's processes ask
+// instead of logind, which waits for delay at most.
+func logindOf(t *testing.T, delay time.Duration) *fakelogind.Server {
+	machine, err := fakelogind.Start(t.TempDir(), "", delay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(machine.Close)
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", machine.Address)
+	return machine
+}
+
+// awaitHeld waits until so many locks hold the machine back.
+func (h *house) awaitHeld(machine *fakelogind.Server, want int) {
+	h.Helper()
+	ctx, cancel := context.WithTimeout(h.ctx, time.Minute)
+	defer cancel()
+	h.must(machine.AwaitHeld(ctx, want))
 }

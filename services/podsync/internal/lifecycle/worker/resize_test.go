@@ -125,12 +125,7 @@ func TestResizesThatDoNotFitWaitAndAreTakenInTurnWhenOthersEnd(t *testing.T) {
 // and a kubelet would carry it out again, if need be with a restart.
 func TestAResizeThatWasToldAsInEffectIsKeptAsThat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
-		r.reg.Ready("api")
-		pod := newPod("p", sized("1", "10Mi"))
-		pod.Generation = 1
-		r.reg.Set(pod, "api")
-		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r, pod := sizedPodIsReady(t)
 		bigger := asks(pod, 2, "2", "20Mi")
 		r.reg.Set(bigger, "api")
 		r.until("resized", time.Second, func() bool {
@@ -243,12 +238,7 @@ func TestNoResizeIsAllocatedBeforeAllPodsAreKnown(t *testing.T) {
 // nothing else happens then.
 func TestAResizeThatCameMeanwhileIsAllocatedOnceAllPodsAreKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
-		r.reg.Ready("api")
-		pod := newPod("p", sized("1", "10Mi"))
-		pod.Generation = 1
-		r.reg.Set(pod, "api")
-		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r, pod := sizedPodIsReady(t)
 		r.stop()
 		bigger := asks(pod, 2, "2", "10Mi")
 		bigger.Status = r.status(pod.UID)
@@ -339,12 +329,7 @@ func TestWhatIsAllocatedWhileAPodIsTakenOverIsCarriedOut(t *testing.T) {
 // have been killed, or the machine, before it told of that.
 func TestAResizeThatAKubeletAllocatedAndDidNotComeToIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
-		r.reg.Ready("api")
-		pod := newPod("p", sized("1", "10Mi"))
-		pod.Generation = 1
-		r.reg.Set(pod, "api")
-		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r, pod := sizedPodIsReady(t)
 		r.stop()
 		resized := asks(pod, 2, "2", "20Mi")
 		resized.Status = r.status(pod.UID)
@@ -442,4 +427,15 @@ func TestAContainerThatIsRestartedForAResizeIsNeverShownAsEnded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// sizedPodIsReady is a rig with a pod of one processor and 10Mi that is ready.
+func sizedPodIsReady(t *testing.T) (*rig, *v1.Pod) {
+	r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+	r.reg.Ready("api")
+	pod := newPod("p", sized("1", "10Mi"))
+	pod.Generation = 1
+	r.reg.Set(pod, "api")
+	r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+	return r, pod
 }
