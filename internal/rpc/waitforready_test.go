@@ -99,10 +99,9 @@ func TestTheWaitForAServerEnds(t *testing.T) {
 
 func TestAConnectionThatRestsOrHasEndedIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := late(t, 0)
 		for name, wantErr := range map[string]bool{"rests": false, "has ended": true} {
+			conn := late(t, 0)
 			if wantErr {
-				conn = late(t, 0)
 				conn.Close()
 			}
 			begin := time.Now()
