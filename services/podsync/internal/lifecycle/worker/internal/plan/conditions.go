@@ -99,11 +99,19 @@ func (p *planner) initialized(st *v1.PodStatus) v1.PodCondition {
 			incomplete = append(incomplete, v.spec.Name)
 		}
 	}
-	if len(incomplete) > 0 {
+	if len(incomplete) > 0 && !p.wasInitialized() {
 		c.Status, c.Reason = v1.ConditionFalse, "ContainersNotInitialized"
 		c.Message = fmt.Sprintf("containers with incomplete status: [%s]", strings.Join(incomplete, " "))
 	}
 	return c
+}
+
+// wasInitialized says whether the world was told since the sandbox was made that the pod is
+// initialized: a sidecar that has ended since does not take that back.
+func (p *planner) wasInitialized() bool {
+	told := podutil.Condition(p.s.Reported.Conditions, v1.PodInitialized)
+	return told != nil && told.Status == v1.ConditionTrue && !p.s.Node.NoRestartAll &&
+		p.sandbox != nil && !told.LastTransitionTime.Time.Before(p.sandbox.CreatedAt)
 }
 
 func (p *planner) containersReady(st *v1.PodStatus) v1.PodCondition {

@@ -2,8 +2,10 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Each case is a status of a condition, with its reason and message.
@@ -60,5 +62,33 @@ func TestTheConditionsSayWhatIsMissing(t *testing.T) {
 			}
 			t.Errorf("absent; there are %+v", out.Status.Conditions)
 		})
+	}
+}
+
+// A sidecar that crashes before a regular container was made does not undo what was said of
+// the init containers; a new sandbox does, in which they run again.
+func TestAPodStaysInitializedThoughASidecarHasEnded(t *testing.T) {
+	pod := func() *v1.Pod { return withSidecar(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"), "s") }
+	for _, tc := range []struct {
+		name string
+		said time.Duration // when it was said, by the sandbox's creation
+		node Node
+		want v1.ConditionStatus
+	}{
+		{"said in this sandbox", 2 * time.Second, Node{}, v1.ConditionTrue},
+		{"said just before this one was made", 0, Node{}, v1.ConditionFalse},
+		{"said in the sandbox before", -time.Minute, Node{}, v1.ConditionFalse},
+		{"the gate of restarting all is off", 2 * time.Second, Node{NoRestartAll: true}, v1.ConditionFalse},
+	} {
+		s := scene(pod(), "i 0", "s 1")
+		s.Node = tc.node
+		s.Now = start.Add(time.Minute)
+		s.Observed.Sandboxes[0].CreatedAt = start.Add(700 * time.Millisecond)
+		s.Reported = v1.PodStatus{Phase: v1.PodPending, Conditions: []v1.PodCondition{{
+			Type: v1.PodInitialized, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(tc.said)),
+		}}}
+		if got := condition(Plan(s).Status, v1.PodInitialized); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
 	}
 }

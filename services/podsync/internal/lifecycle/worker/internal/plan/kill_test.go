@@ -458,6 +458,21 @@ func TestAKillSaysWhy(t *testing.T) {
 	}
 }
 
+// It cannot start again: a kill would only take it from whoever looks into the pod with it.
+func TestADebugContainerInNoKnownStateIsLeftAlone(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.s.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "img"}}}
+	w.settle(time.Minute)
+	w.newest("debug").State = podstate.StateUnknown
+	if out := Plan(w.s); len(out.Actions) != 0 {
+		t.Errorf("actions %+v", out.Actions)
+	}
+	w.s.Removed = true
+	if out := Plan(w.s); len(out.Actions) == 0 {
+		t.Error("it outlives its pod")
+	}
+}
+
 func TestAKillOfASidecarSaysWhatItIs(t *testing.T) {
 	for want, change := range map[string]func(*world, *podstate.Container){
 		"Init container side definition changed":                              func(_ *world, c *podstate.Container) { c.SpecHash = "x" },

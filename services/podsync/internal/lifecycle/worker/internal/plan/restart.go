@@ -57,17 +57,21 @@ func (p *planner) byPolicy(v *view, c *podstate.Container) bool {
 }
 
 // rule is the action of the first of the container's rules that matches its
-// exit; empty when none does.
+// exit; empty when none does, or when that action is unknown or its gate is off:
+// then the policies decide, not a rule further on.
 func (p *planner) rule(v *view, c *podstate.Container) v1.ContainerRestartRuleAction {
 	if p.s.Node.NoRestartRules || c.State != podstate.StateExited {
 		return ""
 	}
 	for _, r := range v.spec.RestartPolicyRules {
-		known := r.Action == v1.ContainerRestartRuleActionRestart ||
-			r.Action == v1.ContainerRestartRuleActionRestartAllContainers && !p.s.Node.NoRestartAll
-		if known && exitMatches(r.ExitCodes, c.ExitCode) {
+		if !exitMatches(r.ExitCodes, c.ExitCode) {
+			continue
+		}
+		if r.Action == v1.ContainerRestartRuleActionRestart ||
+			r.Action == v1.ContainerRestartRuleActionRestartAllContainers && !p.s.Node.NoRestartAll {
 			return r.Action
 		}
+		return ""
 	}
 	return ""
 }

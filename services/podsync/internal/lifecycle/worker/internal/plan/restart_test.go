@@ -301,9 +301,10 @@ func TestRulesAreReadInOrderAndTheirGatesCount(t *testing.T) {
 		{"not in, but it is", []v1.ContainerRestartRule{rule(all, notIn, 0)}, Node{}, 0, ""},
 		{"success may restart too", []v1.ContainerRestartRule{rule(one, in, 0)}, Node{}, 0, one},
 		{"no exit codes match nothing", []v1.ContainerRestartRule{{Action: one}}, Node{}, 0, ""},
-		{"the gate of the action is off", []v1.ContainerRestartRule{rule(all, in, 2), rule(one, in, 2)}, Node{NoRestartAll: true}, 2, one},
+		{"the gate of the action is off", []v1.ContainerRestartRule{rule(all, in, 2), rule(one, in, 2)}, Node{NoRestartAll: true}, 2, ""},
+		{"its gate is off, and it does not match", []v1.ContainerRestartRule{rule(all, in, 1), rule(one, in, 2)}, Node{NoRestartAll: true}, 2, one},
 		{"the gate of all rules is off", []v1.ContainerRestartRule{rule(one, in, 2)}, Node{NoRestartRules: true}, 2, ""},
-		{"an unknown action matches nothing", []v1.ContainerRestartRule{rule("Explode", in, 2)}, Node{}, 2, ""},
+		{"an unknown action does nothing", []v1.ContainerRestartRule{rule("Explode", in, 2), rule(one, in, 2)}, Node{}, 2, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := &planner{s: &State{Pod: testPod(v1.RestartPolicyNever), Node: tc.node}}

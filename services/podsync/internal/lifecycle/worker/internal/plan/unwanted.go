@@ -46,7 +46,7 @@ func (p *planner) unwanted(v *view, c *podstate.Container) kill {
 		return kill{fmt.Sprintf("Container %s is restarted with all containers of the pod", c.Name), 0, podstate.CauseRound}
 	case p.sandbox == nil || c.SandboxID != p.sandbox.ID:
 		return kill{"Stopping container " + c.Name, grace, podstate.CauseSandbox}
-	case c.State == podstate.StateUnknown:
+	case c.State == podstate.StateUnknown && v.class != ephemeral:
 		return kill{v.kind() + ` is in "unknown" state, try killing it before restart`, grace, podstate.CauseUnknown}
 	case c.ImageChanged(v.spec) && (v.class == regular || v.class == sidecar):
 		// An init container at work is left to end it.
