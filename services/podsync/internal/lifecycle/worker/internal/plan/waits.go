@@ -60,6 +60,7 @@ func (p *planner) underWay() {
 	}
 	if p.end == nil && p.s.Pod != nil {
 		p.waitInit()
+		p.waitOthers()
 		p.waitGates()
 	}
 }
@@ -316,6 +317,36 @@ func (p *planner) waitInit() {
 			return
 		}
 	}
+}
+
+// waitOthers is for a pod of which a container has ended for good while others run: it
+// has not ended, and is not Ready either. The first that has ended is named.
+func (p *planner) waitOthers() {
+	var ended *view
+	var running []string
+	for _, v := range p.views {
+		switch c := v.newest(); {
+		case v.class != regular:
+		case c.Live():
+			running = append(running, v.spec.Name)
+		case ended == nil && c.Ended() && !p.restarts(v, c):
+			ended = v
+		}
+	}
+	if ended == nil || len(running) == 0 {
+		return
+	}
+	others := running[0] + " has ended"
+	if n := len(running) - 1; n > 0 {
+		others += fmt.Sprintf(", and %d more", n)
+	}
+	advice := "look what still runs does (polylet logs); if it only serves the others, make it a sidecar, an init container with restartPolicy Always, which ends with them"
+	c := ended.newest()
+	if c.ExitCode != 0 {
+		advice = exitAdvice(c) + "; to have it started again, mend its restartPolicy or the pod's"
+	}
+	p.wait("container", ended.spec.Name, fmt.Sprintf("container %s has ended with exit code %d, and its policy starts it no more; the pod is not Ready since then, and ends when %s",
+		ended.spec.Name, c.ExitCode, others), advice, time.Time{})
 }
 
 // waitGates is for a pod whose containers are ready and which is not.

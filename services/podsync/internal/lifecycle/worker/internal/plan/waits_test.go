@@ -106,6 +106,20 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 			}),
 			kind: "resize", reason: "the pod's cgroup shrinks", advice: "runtime's log",
 		},
+		"another container that has not ended": {
+			pod: testPod(v1.RestartPolicyOnFailure, "a", "b", "c"),
+			state: running(func(w *world) {
+				w.end(w.newest("a"), 0)
+			}),
+			kind: "container", object: "a", reason: "container a has ended with exit code 0, and its policy starts it no more; the pod is not Ready since then, and ends when b has ended, and 1 more", advice: "make it a sidecar",
+		},
+		"another container, after one that failed": {
+			pod: testPod(v1.RestartPolicyNever, "a", "b"),
+			state: running(func(w *world) {
+				w.end(w.newest("b"), 127)
+			}),
+			kind: "container", object: "b", reason: "container b has ended with exit code 127, and its policy starts it no more; the pod is not Ready since then, and ends when a has ended", advice: "check command and args",
+		},
 		"a pull that is under way again": {
 			state: func(w *world) {
 				failing(pull, Failure{Reason: "ErrImagePull", Message: "i/o timeout"})(w)
