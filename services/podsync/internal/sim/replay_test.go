@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ var quiet = map[int64]string{}
 // of its own, and adds their traces in short; those that fail are told.
 func replayAll(t *testing.T, program string, from int64, n, atOnce int, sums map[int64]string) {
 	t.Helper()
+	todo := without(sums, from, n)
 	var mu sync.Mutex
 	next := make(chan int64)
 	var wg sync.WaitGroup
@@ -48,16 +50,28 @@ func replayAll(t *testing.T, program string, from int64, n, atOnce int, sums map
 			}
 		})
 	}
-	for seed := from; seed < from+int64(n); seed++ {
-		mu.Lock()
-		_, had := sums[seed]
-		mu.Unlock()
-		if !had {
-			next <- seed
-		}
+	for _, seed := range todo {
+		next <- seed
 	}
 	close(next)
 	wg.Wait()
+}
+
+// without are n seeds but those that have a trace.
+func without(sums map[int64]string, from int64, n int) []int64 {
+	var out []int64
+	for seed := from; seed < from+int64(n); seed++ {
+		if sums[seed] == "" {
+			out = append(out, seed)
+		}
+	}
+	return out
+}
+
+func TestASeedThatHasATraceIsNotSimulatedAgain(t *testing.T) {
+	if got, want := without(map[int64]string{3: "3 of 3", 4: "", 9: "9 of 9"}, 2, 4), []int64{2, 4, 5}; !slices.Equal(got, want) {
+		t.Errorf("%v are simulated, want %v", got, want)
+	}
 }
 
 // replayed is how many seeds are run twice, and differing how many of them may
