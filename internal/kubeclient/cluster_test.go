@@ -19,15 +19,15 @@ import (
 	"github.com/polylet/polylet/internal/health"
 )
 
-// runs is what Run of a follower that has looked returns; nil when it goes on.
-func runs(t *testing.T, f *Follower) error {
+// runs is what Run of a follower returns in so long a time; nil when it goes on.
+func runs(t *testing.T, f *Follower, within time.Duration) error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- f.Run(t.Context(), health.NewTracker(logr.Discard())) }()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(within):
 		return nil
 	}
 }
@@ -118,7 +118,7 @@ func TestANodeWhoseFilesWereRemovedJoinsWhereANewBootstrapKubeconfigLeads(t *tes
 			if got := ask(t, client(t, f), "https://whatever/x"); got != "first" {
 				t.Errorf("meanwhile it asks as %q", got)
 			}
-			if err := runs(t, f); err != nil {
+			if err := runs(t, f, 100*time.Millisecond); err != nil {
 				t.Errorf("it ends before it has joined: %v", err)
 			}
 			store(t, s, "joined", time.Hour)
@@ -126,7 +126,7 @@ func TestANodeWhoseFilesWereRemovedJoinsWhereANewBootstrapKubeconfigLeads(t *tes
 			if _, err := client(t, f).Get("https://whatever/x"); !errors.Is(err, ErrLeft) {
 				t.Errorf("what the other cluster answers counts for what was read of the first: %v", err)
 			}
-			if err := runs(t, f); !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), strings.TrimPrefix(a.URL, "https://")) || !strings.Contains(err.Error(), strings.TrimPrefix(b.URL, "https://")) {
+			if err := runs(t, f, 30*time.Second); !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), strings.TrimPrefix(a.URL, "https://")) || !strings.Contains(err.Error(), strings.TrimPrefix(b.URL, "https://")) {
 				t.Errorf("it ends with %v", err)
 			}
 			if got := ask(t, client(t, Follow(s, logr.Discard())), "https://whatever/x"); got != "joined" || b.asked() == 0 {
@@ -230,7 +230,7 @@ func TestAKubeconfigThatWasWrittenWronglyAndIsCorrectedEndsNothing(t *testing.T)
 	if got := ask(t, c, "https://whatever/x"); got != "first" {
 		t.Errorf("asked as %q", got)
 	}
-	if err := runs(t, f); err != nil {
+	if err := runs(t, f, 100*time.Millisecond); err != nil {
 		t.Errorf("it ends: %v", err)
 	}
 }
