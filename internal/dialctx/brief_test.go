@@ -67,14 +67,14 @@ func TestOfAConnectionThatWasClosedNothingIsLeftWhateverTheServerDoes(t *testing
 			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
-			end := time.Now().Add(20 * time.Second) // the kernel has 60 s and more
+			end := time.Now().Add(30 * time.Second) // the kernel has 60 s and more
 			for inKernel(t, port) {
 				if time.Now().After(end) {
 					t.Fatal("it is there still")
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
-			t.Logf("it was there for %s", time.Until(end)-20*time.Second)
+			t.Logf("it was there for %s", time.Until(end)-30*time.Second)
 		})
 	}
 }

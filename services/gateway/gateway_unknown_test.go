@@ -55,7 +55,7 @@ func TestUnknownClientsOfTheReadOnlyPortHoldUpNobodyOfTheSecurePort(t *testing.T
 	}
 	// And who sends nothing is sent away.
 	for i, conn := range conns {
-		if err := conn.SetReadDeadline(time.Now().Add(bodyTime + 10*time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(bodyTime + 30*time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(conn)
@@ -136,7 +136,7 @@ func TestUnknownClientsTokensDoNotHoldUpWhoHasACertificate(t *testing.T) {
 			if status != http.StatusTooManyRequests {
 				t.Errorf("a token that nobody knows: %d", status)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatal("more tokens are being reviewed than there are places")
 		}
 	}
@@ -194,7 +194,7 @@ func knock(t *testing.T, address, text string, certs ...tls.Certificate) *tls.Co
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	// Who is refused on the way is cut off.
@@ -270,7 +270,7 @@ func TestAnUnknownClientsConnectionHasFewRequestsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	framer := http2.NewFramer(conn, conn)
