@@ -171,8 +171,8 @@ type Loop struct {
 	since map[string]time.Time
 	// awaited is, by signal, for how long was waited for such figures.
 	awaited map[string]awaited
-	// interrupted is when disks were measured last and memory came first.
-	interrupted time.Time
+	// measuring is disks being measured, or done; nil when nothing is.
+	measuring *measuring
 	// limits is a look at them that is under way; nil when none is.
 	limits *limits
 	// suspects are the pods that would be over a limit by files that they hold open,
