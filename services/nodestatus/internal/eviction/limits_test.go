@@ -145,7 +145,7 @@ func TestWhetherAPodsEndMayBeEnoughFollowsFromWhatItHad(t *testing.T) {
 		"a disk, not enough": {"nodefs.available", 60 * mi, of, false},
 		"nobody knows":       {"nodefs.available", 60 * mi, nil, true},
 	} {
-		if got := Enough(met(c.signal, "100Mi", 0, c.available, 8<<30), threshold.Layout{}, p, c.of); got != c.want {
+		if got := Enough(met(c.signal, "100Mi", 0, c.available, 8<<30), threshold.Layout{}, p, c.of, true); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
