@@ -73,3 +73,18 @@ func TestADiskThatIsShortIsRelievedThoughALookTakesLongerThanUntilTheNext(t *tes
 		w.wantStops("in a minute", "hog")
 	})
 }
+
+func TestALayerThatWasNeverWeighedIsNotWaitedForWithoutEnd(t *testing.T) {
+	in(t, threshold.Settings{Hard: map[string]string{"nodefs.available": "30%"}}, Config{LocalLimits: true}, func(w *world) {
+		w.pod("greedy", 1, 101*mi, capped)
+		w.pod("filler", 1, 100*mi)
+		w.set(func() { w.takes["greedy"], w.unweighed = time.Hour, map[string]bool{"greedy": true} })
+		w.pass(time.Second)
+		w.wantStops("it is over its limit", "greedy")
+		w.set(func() { w.disk["filler"], w.unweighed = 840*mi, nil })
+		w.pass(8 * time.Second)
+		w.wantStops("while it may be enough", "greedy")
+		w.pass(10 * time.Second)
+		w.wantStops("nobody knows", "greedy", "filler")
+	})
+}
