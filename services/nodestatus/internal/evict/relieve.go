@@ -144,13 +144,17 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 		}
 		d.Why += "; " + why
 	}
+	nobody := len(ranked) == 0 || ranked[0].Not != ""
+	if !nobody && l.untried(ctx, m, layout) {
+		return // The loop hears of its end.
+	}
 	l.chose(m.Signal)
 	d.consider(ranked)
 	l.announce(ctx, m)
 	if l.reclaim != nil && pressure.KindOf(m.Signal) == pressure.Disk {
-		d.Reclaimed, l.reclaim = l.reclaim.result(), nil
+		d.Reclaimed = l.learn().result()
 	}
-	if len(ranked) == 0 || ranked[0].Not != "" {
+	if nobody {
 		l.next[m.Signal] = time.Now().Add(interval)
 		d.Outcome, d.Why = Nobody, "no pod may be evicted of which it is known what it uses"+d.Why
 		l.note(ctx, d)

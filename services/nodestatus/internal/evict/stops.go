@@ -107,6 +107,7 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		}
 		if newly && !s.ended.IsZero() {
 			s.looked, l.after = now, now
+			clear(l.barren) // It leaves something.
 			l.clear(ctx, s, j, layout)
 		}
 		switch {
