@@ -28,7 +28,7 @@ func TestAFullDiskWithNobodyToEvictIsReclaimedLessAndLessOften(t *testing.T) {
 func TestAPodGoesOnlyAfterAnotherTryThoughNothingWasFoundJustNow(t *testing.T) {
 	in(t, hardDisk(), Config{}, func(w *world) {
 		w.set(func() { w.otherDisk, w.barren = 950*mi, true })
-		w.pass(5 * time.Second)
+		w.pass(15 * time.Second)
 		w.pod("small", 1, 1*mi)
 		w.set(func() { w.barren, w.reclaims = false, func() { w.set(func() { w.otherDisk = 100 * mi }) } })
 		w.pass(30 * time.Second)
