@@ -76,9 +76,9 @@ func TestADiskThatIsShortIsRelievedThoughALookTakesLongerThanUntilTheNext(t *tes
 
 func TestALayerThatWasNeverWeighedIsNotWaitedForWithoutEnd(t *testing.T) {
 	in(t, threshold.Settings{Hard: map[string]string{"nodefs.available": "30%"}}, Config{LocalLimits: true}, func(w *world) {
+		w.set(func() { w.takes["greedy"], w.unweighed = time.Hour, map[string]bool{"greedy": true} })
 		w.pod("greedy", 1, 101*mi, capped)
 		w.pod("filler", 1, 100*mi)
-		w.set(func() { w.takes["greedy"], w.unweighed = time.Hour, map[string]bool{"greedy": true} })
 		w.pass(time.Second)
 		w.wantStops("it is over its limit", "greedy")
 		w.set(func() { w.disk["filler"], w.unweighed = 840*mi, nil })

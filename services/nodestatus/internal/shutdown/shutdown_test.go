@@ -38,6 +38,8 @@ type world struct {
 	// unknown: podsync was just started, and does not know all pods.
 	unknown bool
 	story   []string
+	// down is what the Node says; nil: nothing was said.
+	down *bool
 }
 
 func (w *world) say(format string, args ...any) {
@@ -58,8 +60,16 @@ func (w *world) Run(ctx context.Context, told func(Signal)) error {
 }
 
 func (w *world) Done(time.Time)                       { w.say("done") }
-func (w *world) SetNode(down bool)                    { w.say("node goes down: %v", down) }
 func (w *world) Send(_ context.Context, e node.Event) { w.say("%s: %s", e.Reason, e.Message) }
+func (w *world) SetNode(down bool) {
+	w.mu.Lock()
+	said := w.down
+	w.down = &down
+	w.mu.Unlock()
+	if said != nil && *said != down || said == nil && down {
+		w.say("node goes down: %v", down)
+	}
+}
 func (w *world) Open(context.Context) error {
 	w.say("admits: true")
 	return nil
@@ -418,5 +428,50 @@ func TestTheNextPodsEndWhenTheVolumesOfTheFirstAreTakenDown(t *testing.T) {
 	})
 	if !strings.Contains(got, "\n30s done") {
 		t.Errorf("volumes that stay keep the machine: it went\n%s", got)
+	}
+}
+
+func TestWhetherTheMachineGoesDownIsSaidOfTheNodeAsSoonAsItIsKnown(t *testing.T) {
+	said := func(w *world) string {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.down == nil {
+			return "nothing"
+		}
+		return fmt.Sprint(*w.down)
+	}
+	for name, c := range map[string]struct {
+		hears bool
+		then  string
+	}{"it is told": {true, "false"}, "nobody tells": {false, "nothing"}} {
+		runningFrom(t, nil, true, func(w *world) {
+			if got := said(w); got != "nothing" {
+				t.Errorf("%s: before, it said %s", name, got)
+			}
+			if c.hears {
+				w.line <- Signal{}
+			}
+			synctest.Wait()
+			if got := said(w); got != c.then {
+				t.Errorf("%s: it said %s", name, got)
+			}
+			time.Sleep(unheardWait + time.Second)
+			if got := said(w); got != "false" {
+				t.Errorf("%s: in the end it said %s", name, got)
+			}
+		})
+	}
+}
+
+func TestPodsHaveTheirTimeWhateverTheClockIsSetTo(t *testing.T) {
+	for name, set := range map[string]time.Duration{"forward": time.Hour, "back": -time.Hour} {
+		got := running(t, []Pod{pod("web", 5)}, func(w *world) {
+			w.takes["web"] = time.Hour
+			w.line <- Signal{Since: time.Now().Add(-set), Began: time.Now(), Delay: 15 * time.Second}
+			time.Sleep(time.Minute)
+		})
+		if !strings.Contains(got, "0s stop web within 20s") || !strings.Contains(got, "15s done") {
+			t.Errorf("%s: it went\n%s", name, got)
+		}
 	}
 }
