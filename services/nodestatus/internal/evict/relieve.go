@@ -165,9 +165,7 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	stop.Message, stop.Annotations = eviction.Message(m, chosen.Pod, f.figures[string(chosen.Pod.UID)])
 	d.Chosen, d.Grace = ref(chosen.Pod), stop.Grace
 	d.Why = why(m.Signal, chosen) + d.Why
-	if chosen.Unlinked != "" {
-		d.Why += "; " + chosen.Unlinked
-	}
+	d.holds(chosen.Unlinked)
 	l.deps.Metrics.acted(due)
 	l.stop(ctx, &stopping{
 		pod: chosen.Pod, kind: pressure.KindOf(m.Signal), available: m.By.Available, grace: stop.Grace, stop: stop, decision: d, signal: m.Signal,

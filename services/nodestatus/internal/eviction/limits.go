@@ -28,8 +28,8 @@ type Breach struct {
 	Signal, Message string
 	// Used is what was measured, Limit what is allowed.
 	Used, Limit string
-	// Unlinked names what of it no directory shows; empty when nothing is.
-	Unlinked string
+	// Unlinked names what of it no directory shows.
+	Unlinked Held
 }
 
 // Limited says whether a pod has a limit of local storage at all.

@@ -114,7 +114,7 @@ func TestFilesThatWereRemovedAndAreOpenCountForLimits(t *testing.T) {
 			layer = 0
 		}
 		got := Breaches([]*v1.Pod{test.pod}, figures(stats("p", 0, 0, layer, 0, volumes)), map[types.UID][]Unlinked{test.pod.UID: test.held}, test.layout)
-		if test.signal == "" && len(got) > 0 || test.signal != "" && (len(got) != 1 || got[0].Signal != test.signal || !strings.Contains(got[0].Unlinked, "container c holds 3Mi open")) {
+		if test.signal == "" && len(got) > 0 || test.signal != "" && (len(got) != 1 || got[0].Signal != test.signal || !strings.Contains(got[0].Unlinked.String(), "container c holds 3Mi open")) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
