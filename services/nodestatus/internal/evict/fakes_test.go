@@ -94,6 +94,7 @@ type world struct {
 	forgetful  bool   // podsync was just started, and knows no pods yet
 	reclaims   func() // may be nil; what a reclaim does
 	barren     bool   // it finds nothing
+	reclaimErr error  // nothing is reclaimed
 	walks      func() // may be nil; what happens while disks are measured anew
 	summaries  []Detail
 	stops      []Stop
@@ -285,6 +286,9 @@ func (w *world) Reclaim(ctx context.Context, what eviction.Reclaim) (Reclaimed, 
 	w.mu.Unlock()
 	if do != nil {
 		do()
+	}
+	if w.reclaimErr != nil {
+		return Reclaimed{}, w.reclaimErr
 	}
 	if barren {
 		return Reclaimed{}, ctx.Err()
