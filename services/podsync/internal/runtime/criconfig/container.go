@@ -146,7 +146,9 @@ func stopSignal(config *runtimeapi.ContainerConfig, c *v1.Container) error {
 }
 
 // terminationLog makes the file that the container may leave a message in, and
-// its mount; nil when the container has no path for it.
+// its mount; nil when the container has no path for it. One that cannot be made keeps the
+// container from its start: on a disk that takes no file nothing begins, and says why,
+// while a kubelet starts it and loses its last words.
 func (b *Builder) terminationLog(pod *v1.Pod, c *v1.Container) (*runtimeapi.Mount, error) {
 	if c.TerminationMessagePath == "" {
 		return nil, nil
