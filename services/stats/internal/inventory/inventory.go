@@ -104,6 +104,21 @@ type Table struct {
 	view View
 	// shared says that view was handed out and has to be copied before a change.
 	shared bool
+	// heard is closed with the first frame; nil while nobody has asked for it.
+	heard chan struct{}
+}
+
+// Heard returns a channel that is closed once podsync has said anything.
+func (t *Table) Heard() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.heard == nil {
+		t.heard = make(chan struct{})
+		if t.view.Version > 0 {
+			close(t.heard)
+		}
+	}
+	return t.heard
 }
 
 // View returns the table as it is.
@@ -149,6 +164,9 @@ func (t *Table) Apply(c Change) {
 	}
 	for _, uid := range c.RemovedVolumes {
 		delete(next.Volumes, uid)
+	}
+	if t.heard != nil && t.view.Version == 0 {
+		close(t.heard)
 	}
 	t.view, t.shared = next, false
 }

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -12,13 +14,22 @@ import (
 	"github.com/polylet/polylet/services/stats/internal/kernellog"
 )
 
+// namesWait is how long kills are kept back from a stream until podsync has said whose
+// containers there are: who is told of one without a name records nothing on the pod.
+const namesWait = 10 * time.Second
+
 // WatchOOMKills implements StatsService.
 func (s *Server) WatchOOMKills(_ *statsv1.WatchOOMKillsRequest, stream grpc.ServerStreamingServer[statsv1.WatchOOMKillsResponse]) error {
 	ctx := stream.Context()
+	known, cancel := context.WithTimeout(ctx, namesWait)
+	defer cancel()
 	var last uint64
 	for revision := uint64(1); ; {
 		kills, changed := s.Kernel.After(last)
 		if len(kills) > 0 || revision == 1 {
+			if len(kills) > 0 {
+				s.awaitNames(known)
+			}
 			frame := &statsv1.WatchOOMKillsResponse{Epoch: s.Epoch, Revision: revision, Snapshot: revision == 1}
 			names := s.Names.View()
 			for _, k := range kills {
@@ -35,6 +46,14 @@ func (s *Server) WatchOOMKills(_ *statsv1.WatchOOMKillsRequest, stream grpc.Serv
 			return nil
 		case <-changed:
 		}
+	}
+}
+
+// awaitNames waits until there are names, or ctx is done.
+func (s *Server) awaitNames(ctx context.Context) {
+	select {
+	case <-s.Names.Heard():
+	case <-ctx.Done():
 	}
 }
 
