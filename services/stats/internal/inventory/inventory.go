@@ -104,21 +104,19 @@ type Table struct {
 	view View
 	// shared says that view was handed out and has to be copied before a change.
 	shared bool
-	// heard is closed with the first frame; nil while nobody has asked for it.
-	heard chan struct{}
+	// changed is closed with the next change; nil while nobody has asked for it.
+	changed chan struct{}
 }
 
-// Heard returns a channel that is closed once podsync has said anything.
-func (t *Table) Heard() <-chan struct{} {
+// Follow returns the table as it is, and a channel that is closed when it changes.
+func (t *Table) Follow() (View, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.heard == nil {
-		t.heard = make(chan struct{})
-		if t.view.Version > 0 {
-			close(t.heard)
-		}
+	if t.changed == nil {
+		t.changed = make(chan struct{})
 	}
-	return t.heard
+	t.shared = true
+	return t.view, t.changed
 }
 
 // View returns the table as it is.
@@ -165,10 +163,11 @@ func (t *Table) Apply(c Change) {
 	for _, uid := range c.RemovedVolumes {
 		delete(next.Volumes, uid)
 	}
-	if t.heard != nil && t.view.Version == 0 {
-		close(t.heard)
-	}
 	t.view, t.shared = next, false
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
 }
 
 // PresentPod is a pod that runs now.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,9 +15,14 @@ import (
 	"github.com/polylet/polylet/services/stats/internal/kernellog"
 )
 
-// namesWait is how long kills are kept back from a stream until podsync has said whose
-// containers there are: who is told of one without a name records nothing on the pod.
-const namesWait = 10 * time.Second
+const (
+	// namesWait is how long kills are kept back from a new stream until podsync has named
+	// their containers: of one without a name nothing is recorded on the pod. podsync has
+	// a list before it has heard of all.
+	namesWait = 10 * time.Second
+	// oldKill is a kill of whose container it may know nothing any more.
+	oldKill = 10 * time.Minute
+)
 
 // WatchOOMKills implements StatsService.
 func (s *Server) WatchOOMKills(_ *statsv1.WatchOOMKillsRequest, stream grpc.ServerStreamingServer[statsv1.WatchOOMKillsResponse]) error {
@@ -27,11 +33,8 @@ func (s *Server) WatchOOMKills(_ *statsv1.WatchOOMKillsRequest, stream grpc.Serv
 	for revision := uint64(1); ; {
 		kills, changed := s.Kernel.After(last)
 		if len(kills) > 0 || revision == 1 {
-			if len(kills) > 0 {
-				s.awaitNames(known)
-			}
+			names := s.awaitNames(known, kills)
 			frame := &statsv1.WatchOOMKillsResponse{Epoch: s.Epoch, Revision: revision, Snapshot: revision == 1}
-			names := s.Names.View()
 			for _, k := range kills {
 				frame.Kills = append(frame.Kills, killOf(k, names))
 				last = k.Sequence
@@ -49,12 +52,27 @@ func (s *Server) WatchOOMKills(_ *statsv1.WatchOOMKillsRequest, stream grpc.Serv
 	}
 }
 
-// awaitNames waits until there are names, or ctx is done.
-func (s *Server) awaitNames(ctx context.Context) {
-	select {
-	case <-s.Names.Heard():
-	case <-ctx.Done():
+// awaitNames waits until the containers of kills have names, or ctx is done.
+func (s *Server) awaitNames(ctx context.Context, kills []kernellog.Kill) inventory.View {
+	for {
+		names, changed := s.Names.Follow()
+		if !slices.ContainsFunc(kills, func(k kernellog.Kill) bool { return nameless(k, names) }) {
+			return names
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return names
+		}
 	}
+}
+
+// nameless says whether the process was a container's that has no name yet.
+func nameless(k kernellog.Kill, names inventory.View) bool {
+	if _, ok := containerOf(k.Cgroup, names); ok || time.Since(k.Time) >= oldKill {
+		return false
+	}
+	return slices.ContainsFunc(strings.Split(k.Cgroup, "/"), cgroup.LooksLikeContainer)
 }
 
 // killOf names the pod whose process it was.

@@ -138,7 +138,9 @@ func TestAKillIsNotToldBeforeItMayBeKnownWhoseItWas(t *testing.T) {
 			}
 			kill(2)
 			go func() { watched <- s.WatchOOMKills(&statsv1.WatchOOMKillsRequest{}, to) }()
-			time.Sleep(min(after, namesWait) - time.Second)
+			time.Sleep(time.Second)
+			names.Apply(inventory.Change{Snapshot: true}) // podsync was just started, too.
+			time.Sleep(min(after, namesWait) - 2*time.Second)
 			synctest.Wait()
 			if frames := to.all(); len(frames) > 0 {
 				t.Errorf("%s: too early: %v", name, frames)
@@ -147,7 +149,7 @@ func TestAKillIsNotToldBeforeItMayBeKnownWhoseItWas(t *testing.T) {
 			want := ""
 			if after < namesWait {
 				want = "web-0"
-				names.Apply(inventory.Change{Snapshot: true, Containers: []inventory.Container{{ID: id, Name: "web", Pod: inventory.Pod{Namespace: "shop", Name: "web-0", UID: "u"}}}})
+				names.Apply(inventory.Change{Containers: []inventory.Container{{ID: id, Name: "web", Pod: inventory.Pod{Namespace: "shop", Name: "web-0", UID: "u"}}}})
 			}
 			synctest.Wait()
 			kill(4) // None waits again.
@@ -163,5 +165,22 @@ func TestAKillIsNotToldBeforeItMayBeKnownWhoseItWas(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+func TestNoNameIsAwaitedOfAKillThatIsOldOrNoContainers(t *testing.T) {
+	container := "/k/p/" + strings.Repeat("b", 64)
+	for name, c := range map[string]struct {
+		kill kernellog.Kill
+		want bool
+	}{
+		"a container's":      {kernellog.Kill{Cgroup: container + "/app", Time: time.Now()}, true},
+		"nobody's":           {kernellog.Kill{Cgroup: "/system.slice/sshd.service", Time: time.Now()}, false},
+		"not known":          {kernellog.Kill{Time: time.Now()}, false},
+		"one of an hour ago": {kernellog.Kill{Cgroup: container, Time: time.Now().Add(-time.Hour)}, false},
+	} {
+		if got := nameless(c.kill, inventory.View{}); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
