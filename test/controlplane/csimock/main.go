@@ -60,8 +60,8 @@ func run() error {
 	return nil
 }
 
-// unattached takes volumes without the device of an attachment, too, as hostpathplugin
-// does: a driver that can attach gets none where its CSIDriver says that it need not.
+// unattached takes volumes without the device of an attachment, too: no agent has one once
+// the CSIDriver says that they need not be attached, and the suite wants their pods to run.
 type unattached struct{ csi.NodeServer }
 
 // device is where the mock looks for that of an attachment.
