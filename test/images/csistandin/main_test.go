@@ -146,7 +146,9 @@ func TestADriverIsSaidToLiveWhileItAnswers(t *testing.T) {
 	}
 }
 
-type answering struct{ csi.UnimplementedIdentityServer }
+type answering struct {
+	csi.UnimplementedIdentityServer
+}
 
 func (answering) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{}, nil
