@@ -157,7 +157,7 @@ func (answering) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, 
 // asked is what is said of the driver, once somebody answers.
 func asked(t *testing.T, address string) int {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		answer, err := http.Get("http://" + address + "/healthz")
 		if err == nil {
 			_ = answer.Body.Close() // Its status is all.
