@@ -10,6 +10,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 	"github.com/polylet/polylet/services/podsync/internal/report/claimstatus"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/scsi"
@@ -26,7 +27,7 @@ func (w *wiring) setUpVolumes() {
 		Cluster: w.objects, Events: w.events,
 	}
 	if deps.DialCSI != nil {
-		withCSI.Dial = func(socket string) (csi.Conn, error) { return deps.DialCSI(socket) }
+		withCSI.Dial = func(socket string) (peer.Conn, error) { return deps.DialCSI(socket) }
 	}
 	with := volume.Deps{
 		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -35,7 +36,7 @@ type Config struct {
 	Can []csi.NodeServiceCapability_RPC_Type
 
 	// Condition is what NodeGetVolumeStats says beside, as it goes over the wire; nil for
-	// nothing.
+	// nothing. See SaidOf.
 	Condition []byte
 
 	// Mount mounts a volume on a directory that is there, and Unmount ends that.
@@ -58,6 +59,19 @@ type Config struct {
 	// "NodePublishVolume done" …): an error is what the call ends with, and it may
 	// wait. May be nil.
 	Fault func(ctx context.Context, at string) error
+}
+
+// CanSayCondition is the ability VOLUME_CONDITION of the CSI spec until 1.12.
+const CanSayCondition = csi.NodeServiceCapability_RPC_Type(4)
+
+// SaidOf is a volume's condition as a driver of the CSI spec until 1.12 sends it.
+func SaidOf(abnormal bool, message string) []byte {
+	var inner []byte
+	inner = protowire.AppendTag(inner, 1, protowire.VarintType)
+	inner = protowire.AppendVarint(inner, protowire.EncodeBool(abnormal))
+	inner = protowire.AppendTag(inner, 2, protowire.BytesType)
+	inner = protowire.AppendString(inner, message)
+	return protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), inner)
 }
 
 // Driver is a CSI driver; safe for concurrent use.

@@ -23,6 +23,9 @@ import (
 
 const (
 	nodeName = "polylet-e2e"
+	// hostPathData is a directory that the suite's manifest of csi-hostpath has made on
+	// the machine. Nothing is ever in it: the stand-in keeps its volumes elsewhere.
+	hostPathData = "/var/lib/csi-hostpath-data"
 )
 
 // machine is the cluster that the suite runs against, and its first node.
@@ -35,7 +38,7 @@ type machine struct {
 	// tested names the agent, as of when it was built.
 	tested   string
 	binaries map[string]string
-	// sidecars are the programs of the mock CSI driver; nil without.
+	// sidecars are the programs of the suite's CSI drivers; nil without.
 	sidecars map[string]string
 }
 
@@ -221,6 +224,9 @@ func (m *machine) stop() {
 		if err := m.Runtime.RemovePods(ctx); err != nil {
 			say("removing the pods: %v", err)
 		}
+	}
+	if m.sidecars != nil {
+		_ = os.Remove(hostPathData) // Somebody else's has something in it, and stays.
 	}
 	if err := m.Remove(); err != nil {
 		say("cleaning up: %v", err)

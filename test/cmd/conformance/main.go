@@ -44,7 +44,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 1, "`number` of runs in a row on the same cluster")
 	flag.IntVar(&o.nodes, "nodes", 1, "`number` of nodes; those after the first have namespaces of their own, and no kube-proxy")
 	flag.BoolVar(&o.services, "services", false, "run kube-proxy and CoreDNS too, which tests of services and of names need; one such run at a time on a machine")
-	flag.BoolVar(&o.csi, "csi", false, "have the images of the suite's mock CSI driver, for [sig-storage] CSI Mock; implies -services")
+	flag.BoolVar(&o.csi, "csi", false, "have the images of the suite's CSI drivers, for [sig-storage] CSI Mock and [Driver: csi-hostpath]; implies -services")
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`time` after which the suite is interrupted")
 	flag.Parse()
 	o.services = o.services || o.csi // its sidecars call the apiserver by its service

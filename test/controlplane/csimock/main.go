@@ -4,15 +4,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/driver"
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/mock/service"
@@ -46,7 +49,7 @@ func run() error {
 		return err
 	}
 	mock := service.New(cfg)
-	served := driver.NewCSIDriver(&driver.CSIDriverServers{Controller: mock, Identity: mock, Node: mock})
+	served := driver.NewCSIDriver(&driver.CSIDriverServers{Controller: mock, Identity: mock, Node: unattached{mock}})
 	if err := served.Start(listener, nil); err != nil {
 		return err
 	}
@@ -55,4 +58,34 @@ func run() error {
 	<-ended
 	served.Stop()
 	return nil
+}
+
+// unattached takes volumes without the device of an attachment, too: no agent has one once
+// the CSIDriver says that they need not be attached, and the suite wants their pods to run.
+type unattached struct{ csi.NodeServer }
+
+// device is where the mock looks for that of an attachment.
+const device = "device"
+
+func (u unattached) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	r.PublishContext = with(r.GetPublishContext())
+	return u.NodeServer.NodeStageVolume(ctx, r)
+}
+
+func (u unattached) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	r.PublishContext = with(r.GetPublishContext())
+	return u.NodeServer.NodePublishVolume(ctx, r)
+}
+
+// with is the context with a device, which nobody opens.
+func with(published map[string]string) map[string]string {
+	if published[device] != "" {
+		return published
+	}
+	all := maps.Clone(published)
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[device] = "none"
+	return all
 }

@@ -9,18 +9,24 @@ import (
 	"github.com/polylet/polylet/test/harness/registry"
 )
 
-// PushCSI stores, under their real names, the images of the upstream suite's mock CSI
-// driver: sidecars are programs by their name. What no module has is test/images/csistandin.
+// PushCSI stores, under their real names, the images of the upstream suite's CSI drivers:
+// sidecars are programs by their name. What no module has is test/images/csistandin, and
+// csihostpath beside it.
 func PushCSI(ctx context.Context, r *registry.Registry, dir string, sidecars map[string]string) error {
 	s := suite{dir: dir}
-	standIn := filepath.Join(dir, "csistandin")
-	if err := goBuild(ctx, "test/images/csistandin", standIn); err != nil {
-		return err
+	standIn, hostPath := filepath.Join(dir, "csistandin"), filepath.Join(dir, "csihostpath")
+	for _, program := range []string{standIn, hostPath} {
+		if err := goBuild(ctx, "test/images/"+filepath.Base(program), program); err != nil {
+			return err
+		}
 	}
+	drivers := []file{{"csimock", sidecars["csimock"], 0o755}, {"csihostpath", hostPath, 0o755}}
 	all := []suiteImage{
 		{s.busyBox(nil), []string{"e2e-test-images/busybox:1.36.1-1"}},
 		{single("csi-node-driver-registrar", standIn), []string{"sig-storage/csi-node-driver-registrar:v2.16.0"}},
-		{single("hostpathplugin", standIn, file{"csimock", sidecars["csimock"], 0o755}), []string{"sig-storage/hostpathplugin:v1.17.1"}},
+		{single("hostpathplugin", standIn, drivers...), []string{"sig-storage/hostpathplugin:v1.17.1"}},
+		{single("livenessprobe", standIn), []string{"sig-storage/livenessprobe:v2.18.0"}},
+		{single("csi-snapshotter", standIn), []string{"sig-storage/csi-snapshotter:v8.5.0"}},
 	}
 	for name, version := range map[string]string{"csi-attacher": "v4.11.0", "csi-provisioner": "v6.1.1", "csi-resizer": "v2.1.0"} {
 		all = append(all, suiteImage{single(name, sidecars[name]), []string{"sig-storage/" + name + ":" + version}})

@@ -287,13 +287,14 @@ func (s suite) busyBox(change func(*config)) func(context.Context) (v1.Image, er
 }
 
 // glibc is for tests that ask the C library for names: its hostname takes the
-// place of busybox's, which has no getent.
+// place of busybox's, which has no getent. Tests of storage have its dd write past
+// the cache, which busybox's cannot.
 func (s suite) glibc(ctx context.Context) (v1.Image, error) {
 	all, err := s.userland(ctx, "", "")
 	if err != nil {
 		return nil, err
 	}
-	files, err := replacePrograms(ctx, all, "dig", "getent", "hostname")
+	files, err := replacePrograms(ctx, all, "dd", "dig", "getent", "hostname")
 	if err != nil {
 		return nil, err
 	}

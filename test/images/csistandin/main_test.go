@@ -4,12 +4,14 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -110,9 +112,59 @@ func TestEachCallerOfADriverReachesTheSuite(t *testing.T) {
 }
 
 func TestAStandInSaysWhatItCannotDo(t *testing.T) {
-	for name, args := range map[string][]string{"csi-snapshotter": nil, "hostpathplugin": {"-endpoint=/csi.sock"}} {
+	for name, args := range map[string][]string{"csi-resizer": nil, "hostpathplugin": {"-endpoint=/csi.sock"}} {
 		if err := run(t.Context(), name, args); err == nil {
 			t.Errorf("%s %q: got no error", name, args)
+		}
+	}
+}
+
+func TestADriverIsSaidToLiveWhileItAnswers(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	go func() { _ = liveness(t.Context(), filepath.Join(dir, "csi.sock"), address) }() // It ends with the test.
+	listener, err := net.Listen("unix", filepath.Join(dir, "csi.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	csi.RegisterIdentityServer(server, answering{})
+	go func() { _ = server.Serve(listener) }()
+	if got := asked(t, address); got != http.StatusOK {
+		t.Errorf("of a driver that answers: %d", got)
+	}
+	server.Stop()
+	if got := asked(t, address); got != http.StatusInternalServerError {
+		t.Errorf("of a driver that is gone: %d", got)
+	}
+}
+
+type answering struct {
+	csi.UnimplementedIdentityServer
+}
+
+func (answering) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{}, nil
+}
+
+// asked is what is said of the driver, once somebody answers.
+func asked(t *testing.T, address string) int {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		answer, err := http.Get("http://" + address + "/healthz")
+		if err == nil {
+			_ = answer.Body.Close() // Its status is all.
+			return answer.StatusCode
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
 		}
 	}
 }

@@ -1,8 +1,9 @@
 // Command sh is the shell of the suite's images: busybox's, except that it runs
 // a bare `env` itself. Debian's busybox drops variables with names such as
 // data-1 before it runs a command, and tests print exactly those. It also runs
-// the image's /bin/nc where busybox would take its own, which knows no UDP. It
-// must never change what any other command line does.
+// the image's /bin/nc where busybox would take its own, which knows no UDP, and
+// /bin/dd where that is to write past the cache. It must never change what any
+// other command line does.
 package main
 
 import (
@@ -23,6 +24,10 @@ func main() {
 	if i := slices.Index(args, "-c"); i > 0 && i+1 < len(args) && strings.Contains(args[i+1], "nc ") {
 		args = slices.Clone(args)
 		args[i+1] = `nc() { /bin/nc "$@"; }; ` + args[i+1]
+	}
+	if i := slices.Index(args, "-c"); i > 0 && i+1 < len(args) && strings.Contains(args[i+1], "oflag=nocache") {
+		args = slices.Clone(args)
+		args[i+1] = `dd() { /bin/dd "$@"; }; ` + args[i+1]
 	}
 	err := syscall.Exec(busybox, args, os.Environ())
 	fmt.Fprintf(os.Stderr, "exec %s: %v\n", busybox, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -97,7 +98,7 @@ func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at bl
 	if p.staging != "" {
 		p.staging = at.staging
 		if err := c.stageDevice(ctx, st, w, driver, &p); err != nil {
-			if final(err) && !before {
+			if peer.Final(err) && !before {
 				_ = os.Remove(w.dir) // else with the pod's end
 				c.settleSoon(w.id())
 			}
@@ -242,7 +243,7 @@ func (c *Volumes) takeDeviceBack(ctx context.Context, driver *registered, id vol
 	if err := c.unmapDevice(at); err != nil {
 		return err
 	}
-	if err := driver.unpublish(ctx, id.handle, at.publish); err != nil {
+	if err := driver.Unpublish(ctx, id.handle, at.publish); err != nil {
 		return fmt.Errorf("kubernetes.io/csi: blockMapper.unpublishVolumeForBlock failed: %w", err)
 	}
 	mounted, err := c.deps.Mounter.Mounted(at.publish)

@@ -26,6 +26,7 @@ import (
 	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
@@ -99,8 +100,8 @@ type Deps struct {
 	Metrics *metrics.Metrics
 	// Disks may be nil.
 	Disks Disks
-	// Dial returns a connection with the driver at a socket; nil connects with gRPC.
-	Dial func(socket string) (Conn, error)
+	// Dial returns a connection with the driver at a socket; nil is peer.Dial.
+	Dial func(socket string) (peer.Conn, error)
 }
 
 // Volumes are those of all CSI drivers. It is a volume.Driver, and the plugins.Handler
@@ -156,7 +157,7 @@ func New(cfg Config, deps Deps) *Volumes {
 		cfg.Again = time.Minute
 	}
 	if deps.Dial == nil {
-		deps.Dial = dial
+		deps.Dial = peer.Dial
 	}
 	c := &Volumes{cfg: cfg, deps: deps, volumes: map[volumeID]*state{}, settling: map[volumeID]wake.Signal{}, inUse: newInUse(cfg.Epoch)}
 	c.drivers = newDrivers(cfg, func(driver string, uids []types.UID) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 )
 
 // Info is what a driver says of itself on this node.
@@ -47,13 +48,14 @@ type registered struct {
 	version *version.Version
 	said    Info
 	room    room
-	*client
+	*peer.Driver
+	asked chan struct{} // places for questions about volumes
 }
 
 // close ends what is done with a driver.
 func (r *registered) close() {
 	r.room.stop()
-	r.client.close()
+	r.Driver.Close()
 }
 
 // drivers are those that are registered.
@@ -96,26 +98,31 @@ func (c *Volumes) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	conn := newClient(to, func(ctx context.Context, done call) { c.called(ctx, p.Name, done) })
+	conn := peer.New(to, func(ctx context.Context, done peer.Call) { c.called(ctx, p.Name, done) })
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	info, err := conn.info(limited)
-	if err == nil {
-		err = checkNodeID(info.NodeID)
-	}
+	info, err := askInfo(limited, p.Name, conn)
 	if err != nil {
-		conn.close()
+		conn.Close()
 		c.drivers.refuse(p.Name)
 		return err
 	}
-	info.Name = p.Name
-	r := &registered{plugin: p, version: highest, said: info, room: newRoom(), client: conn}
+	r := &registered{plugin: p, version: highest, said: info, room: newRoom(), Driver: conn, asked: make(chan struct{}, mostAsked)}
 	c.followRoom(ctx, r)
 	if err := c.drivers.add(r); err != nil {
 		r.close()
 		return err
 	}
 	return nil
+}
+
+// askInfo asks a driver what it says of itself on this node.
+func askInfo(ctx context.Context, name string, driver *peer.Driver) (Info, error) {
+	said, err := driver.Info(ctx)
+	if err == nil {
+		err = checkNodeID(said.NodeID)
+	}
+	return Info{Name: name, NodeID: said.NodeID, Topology: said.Topology, MaxVolumes: said.MaxVolumes}, err
 }
 
 // checkNodeID refuses what the CSI spec does not let a node be called.

@@ -2,12 +2,13 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -31,25 +32,24 @@ func (c *Volumes) Expand(ctx context.Context, r volume.Request, to resource.Quan
 	if err != nil {
 		return err
 	}
-	_, err = driver.node.NodeExpandVolume(ctx, request)
-	return asExpansion(err)
+	return asExpansion(driver.Expand(ctx, request))
 }
 
 // expansion is what a driver is asked for.
-func (c *Volumes) expansion(ctx context.Context, w *wanted, driver *registered, to resource.Quantity) (*csi.NodeExpandVolumeRequest, error) {
-	can, err := driver.abilities(ctx)
+func (c *Volumes) expansion(ctx context.Context, w *wanted, driver *registered, to resource.Quantity) (peer.Expansion, error) {
+	can, err := driver.Abilities(ctx)
 	if err != nil {
-		return nil, &growth.Error{Kind: growth.Uncertain, Err: fmt.Errorf("Expander.NodeExpand failed to check if node supports expansion : %w", err)}
+		return peer.Expansion{}, &growth.Error{Kind: growth.Uncertain, Err: fmt.Errorf("Expander.NodeExpand failed to check if node supports expansion : %w", err)}
 	}
-	if !can[csi.NodeServiceCapability_RPC_EXPAND_VOLUME] {
-		return nil, &growth.Error{Kind: growth.Unsupported, Err: fmt.Errorf("NodeExpand is not supported by the CSI driver %s", w.data.DriverName)}
+	if !can.Expand {
+		return peer.Expansion{}, &growth.Error{Kind: growth.Unsupported, Err: fmt.Errorf("NodeExpand is not supported by the CSI driver %s", w.data.DriverName)}
 	}
 	path, staging := filepath.Join(w.dir, mountName), filepath.Join(c.stagingDir(w.id()), globalMount)
 	if w.block {
 		at := c.blockPlaces(w.data.SpecVolID, w.pod.UID)
 		path, staging = at.publish, at.staging
 	}
-	if !can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if !can.StageUnstage {
 		staging = ""
 	}
 	there := isThere(path)
@@ -58,16 +58,32 @@ func (c *Volumes) expansion(ctx context.Context, w *wanted, driver *registered, 
 		there = err == nil && given.id() == w.id()
 	}
 	if !there { // taken down meanwhile
-		return nil, &growth.Error{Kind: growth.Away, Err: fmt.Errorf("the volume is not at %s any more", path)}
+		return peer.Expansion{}, &growth.Error{Kind: growth.Away, Err: fmt.Errorf("the volume is not at %s any more", path)}
 	}
 	secret, err := c.expandSecret(ctx, w)
 	if err != nil {
-		return nil, &growth.Error{Kind: growth.Uncertain, Err: err}
+		return peer.Expansion{}, &growth.Error{Kind: growth.Uncertain, Err: err}
 	}
-	return &csi.NodeExpandVolumeRequest{
-		VolumeId: w.data.VolumeHandle, VolumePath: path, StagingTargetPath: staging, Secrets: secret,
-		CapacityRange: &csi.CapacityRange{RequiredBytes: to.Value()}, VolumeCapability: w.capability(can, nil),
+	return peer.Expansion{
+		Handle: w.data.VolumeHandle, Path: path, Staging: staging, Bytes: to.Value(), As: w.capability(can, nil), Secret: secret,
 	}, nil
+}
+
+// asExpansion says what an error of a driver means for a volume that was to be grown.
+func asExpansion(err error) error {
+	if err == nil {
+		return nil
+	}
+	failed := fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", err) //nolint:staticcheck // The kubelet's words.
+	switch {
+	case peer.InUse(err):
+		return &growth.Error{Kind: growth.InUse, Err: failed}
+	case peer.Infeasible(err):
+		return &growth.Error{Kind: growth.Infeasible, Err: fmt.Errorf("Expander.NodeExpand failed to expand the volume %w", err)} //nolint:staticcheck // The kubelet's words.
+	case !peer.Final(err), errors.Is(err, context.Canceled):
+		return &growth.Error{Kind: growth.Uncertain, Err: failed}
+	}
+	return failed
 }
 
 func (c *Volumes) expandSecret(ctx context.Context, w *wanted) (map[string]string, error) {

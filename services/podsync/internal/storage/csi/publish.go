@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	authv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -17,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -98,14 +98,14 @@ func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool)
 	}
 	if p.staging != "" {
 		if err := c.stage(ctx, st, w, driver, &p); err != nil {
-			if final(err) && !begun && !stood {
+			if peer.Final(err) && !begun && !stood {
 				c.giveUp(ctx, w)
 			}
 			return nil, asMountDevice(err)
 		}
 	}
 	if err := c.publishAt(ctx, driver, w, &p); err != nil {
-		if final(err) && !stood && !w.persists() {
+		if peer.Final(err) && !stood && !w.persists() {
 			c.giveUp(ctx, w) // a persistent one is its pod's still: what is staged is unstaged after that
 		}
 		return nil, err
@@ -122,7 +122,10 @@ func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool)
 func (c *Volumes) publishAt(ctx context.Context, driver *registered, w *wanted, p *publication) error {
 	ctx, cancel := context.WithTimeout(w.asking(ctx), c.cfg.Timeout)
 	defer cancel()
-	return driver.publish(ctx, w, p)
+	return driver.Publish(ctx, peer.Publication{
+		Handle: w.data.VolumeHandle, Target: p.target, Staging: p.staging, ReadOnly: w.readOnly, As: w.capability(p.can, p.group),
+		Attachment: p.attachment, Context: p.context, Secret: p.secret,
+	})
 }
 
 // giveUp removes what a volume was to be published in.
@@ -150,6 +153,17 @@ func (c *Volumes) object(ctx context.Context, w *wanted) (*storagev1.CSIDriver, 
 	return object, nil
 }
 
+// publication is how a volume is published.
+type publication struct {
+	target string
+	// staging is where it is staged; empty for a driver that does not stage.
+	staging         string
+	context, secret map[string]string
+	attachment      map[string]string // what its attachment says
+	group           *int64            // nil when it is not the driver's to give the files to it
+	can             peer.Abilities
+}
+
 // publication is what the driver is asked for.
 func (c *Volumes) publication(ctx context.Context, w *wanted, driver *registered, object *storagev1.CSIDriver) (p publication, err error) {
 	p = publication{target: filepath.Join(w.dir, mountName), context: map[string]string{}}
@@ -171,16 +185,16 @@ func (c *Volumes) publication(ctx context.Context, w *wanted, driver *registered
 		}
 		into["csi.storage.k8s.io/serviceAccount.tokens"] = tokens
 	}
-	if p.can, err = driver.abilities(ctx); err != nil {
+	if p.can, err = driver.Abilities(ctx); err != nil {
 		return p, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to determine if the node service has VOLUME_MOUNT_GROUP capability: %w", err)
 	}
-	if p.can[csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+	if p.can.MountGroup {
 		p.group = ownership.Of(w.pod)
 	}
 	if !w.persists() {
 		return p, nil
 	}
-	if p.can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if p.can.StageUnstage {
 		p.staging = filepath.Join(c.stagingDir(w.id()), globalMount)
 	}
 	p.attachment, err = c.attachment(ctx, w, object)

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/wake"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 )
 
 // Cluster lets what it says of drivers be followed; *objects.Store has it.
@@ -67,10 +67,10 @@ type migratedKey struct{}
 
 // called tells of a call of a driver that has ended. One that lacks what it takes to say
 // how many volumes there may be is not asked for that at once.
-func (c *Volumes) called(ctx context.Context, driver string, done call) {
+func (c *Volumes) called(ctx context.Context, driver string, done peer.Call) {
 	migrated, _ := ctx.Value(migratedKey{}).(bool)
-	c.deps.Metrics.CSI(driver, done.method, done.code, migrated, done.took)
-	if !done.exhausted || done.method == csi.Node_NodeGetInfo_FullMethodName {
+	c.deps.Metrics.CSI(driver, done.Method, done.Code, migrated, done.Took)
+	if !done.Exhausted || done.Info {
 		return
 	}
 	if r, err := c.drivers.find(driver); err == nil {
@@ -134,17 +134,13 @@ func (c *Volumes) roomPeriod(ctx context.Context, name string) time.Duration {
 func (c *Volumes) askRoom(ctx context.Context, r *registered) {
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	info, err := r.info(limited)
-	if err == nil {
-		err = checkNodeID(info.NodeID)
-	}
+	info, err := askInfo(limited, r.plugin.Name, r.Driver)
 	if err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Info("A CSI driver does not say how many volumes the node can have; it is asked again", "driver", r.plugin.Name, "err", err)
 		}
 		return
 	}
-	info.Name = r.plugin.Name
 	c.drivers.renew(r, info)
 }
 
@@ -179,7 +175,7 @@ func (c *Volumes) noRoom(ctx context.Context, w *wanted) bool {
 		return false
 	}
 	a, err := c.deps.Objects.VolumeAttachment(ctx, w.pod.UID, w.pod.Namespace, w.data.AttachmentID)
-	if err != nil || a.Status.AttachError == nil || !exhausted(a.Status.AttachError.ErrorCode) {
+	if err != nil || a.Status.AttachError == nil || !peer.Exhausted(a.Status.AttachError.ErrorCode) {
 		return false
 	}
 	if r, err := c.drivers.find(w.data.DriverName); err == nil {

@@ -9,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
@@ -55,12 +55,12 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 		return fmt.Errorf("kubernetes.io/csi: failed to save volume info data: %w", err)
 	}
 	var group *int64
-	if p.can[csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+	if p.can.MountGroup {
 		group = ownership.Of(w.pod)
 	}
 	err = c.askToStage(ctx, w, on, p, group)
 	if err != nil {
-		if final(err) && !before { // what an earlier attempt has left may be there
+		if peer.Final(err) && !before { // what an earlier attempt has left may be there
 			if cleanErr := c.cleanStaging(dir); cleanErr != nil {
 				w.log(ctx).Info("What a volume was to be staged in cannot be removed; it is when no pod has the volume", "path", dir, "err", cleanErr)
 			}
@@ -79,11 +79,10 @@ func (c *Volumes) askToStage(ctx context.Context, w *wanted, on *registered, p *
 	if err != nil {
 		return err
 	}
-	_, err = on.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
-		VolumeId: w.data.VolumeHandle, PublishContext: p.attachment, StagingTargetPath: p.staging, Secrets: secret,
-		VolumeCapability: w.capability(p.can, group), VolumeContext: w.attributes,
+	return on.Stage(ctx, peer.Staging{
+		Handle: w.data.VolumeHandle, Target: p.staging, As: w.capability(p.can, group),
+		Attachment: p.attachment, Context: w.attributes, Secret: secret,
 	})
-	return err
 }
 
 // asMountDevice says of an error that it is of staging, in the words that people know.
@@ -122,15 +121,15 @@ func (c *Volumes) askToUnstage(ctx context.Context, st *state, id volumeID, targ
 	if err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to create newCsiDriverClient: %w; start the driver on this node; if it is gone for good, unmount %s and remove its directory by hand", id.handle, err, target)
 	}
-	can, err := driver.abilities(ctx)
+	can, err := driver.Abilities(ctx)
 	if err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set: %w", id.handle, err)
 	}
-	if !can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if !can.StageUnstage {
 		return nil
 	}
 	st.staged[target] = false
-	if _, err := driver.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: id.handle, StagingTargetPath: target}); err != nil {
+	if err := driver.Unstage(ctx, id.handle, target); err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
 	}
 	return nil

@@ -52,7 +52,7 @@ func (c *Volumes) unpublish(ctx context.Context, v volume.Remains, data volumeDa
 	if err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: %w; start the driver on this node; if it is gone for good, unmount %s and remove %s by hand", v.Name, err, target, v.Dir)
 	}
-	if err := driver.unpublish(ctx, data.VolumeHandle, target); err != nil {
+	if err := driver.Unpublish(ctx, data.VolumeHandle, target); err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: Unmounter.TearDownAt failed: %w", v.Name, err)
 	}
 	mounted, err := c.deps.Mounter.Mounted(target)

@@ -18,7 +18,7 @@ func measuring(t *testing.T, more ...spec.NodeServiceCapability_RPC_Type) *bench
 	t.Helper()
 	b := newBench(t, func(c *fakecsi.Config) {
 		c.Can = append(more, spec.NodeServiceCapability_RPC_GET_VOLUME_STATS)
-		c.Condition = saidOf(true, "worn out")
+		c.Condition = fakecsi.SaidOf(true, "worn out")
 	}).register(t)
 	if _, err := b.Setup(t.Context(), b.request()); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestADriverIsAskedHowFullAVolumeIs(t *testing.T) {
 	if got, err := b.Usage(t.Context(), b.dir()); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
-	b = measuring(t, canSayCondition)
+	b = measuring(t, fakecsi.CanSayCondition)
 	got, err := b.Usage(t.Context(), b.dir())
 	if err != nil || got.Condition == nil || *got.Condition != (volume.Condition{Abnormal: true, Message: "worn out"}) {
 		t.Errorf("%+v, %v", got, err)

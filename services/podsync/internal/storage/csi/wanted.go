@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -80,47 +80,19 @@ func (w *wanted) asking(ctx context.Context) context.Context {
 // persists says whether the volume outlives its pods.
 func (w *wanted) persists() bool { return w.data.persists() }
 
-// capability is how the volume is to be used, as CSI says it. The first access mode
-// counts. group is nil when it is not the driver's to give the files to it.
-// Source: https://kubernetes-csi.github.io/docs/single-node-multi-writer.html
-func (w *wanted) capability(can abilities, group *int64) *csi.VolumeCapability {
-	mode := v1.ReadWriteOnce
+// capability is how the volume is to be used. The first access mode counts. group is nil
+// when it is not the driver's to give the files to it.
+func (w *wanted) capability(can peer.Abilities, group *int64) peer.Capability {
+	as := peer.Capability{
+		Mode: v1.ReadWriteOnce, Precise: can.SingleNodeMultiWriter, Block: w.block, FSType: w.fsType, Options: w.options, Group: group,
+	}
 	if len(w.modes) > 0 {
-		mode = w.modes[0]
+		as.Mode = w.modes[0]
 	}
-	access := &csi.VolumeCapability_AccessMode{Mode: accessMode(mode, can[csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER])}
-	if w.block {
-		return &csi.VolumeCapability{AccessMode: access, AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}
-	}
-	filesystem := &csi.VolumeCapability_MountVolume{FsType: w.fsType, MountFlags: w.options}
 	if label := w.data.SELinuxMountContext; label != "" {
-		filesystem.MountFlags = append(slices.Clone(w.options), selinux.MountOption(label))
+		as.Options = append(slices.Clone(w.options), selinux.MountOption(label))
 	}
-	if group != nil {
-		filesystem.VolumeMountGroup = fmt.Sprint(*group)
-	}
-	return &csi.VolumeCapability{
-		AccessMode: access,
-		AccessType: &csi.VolumeCapability_Mount{Mount: filesystem},
-	}
-}
-
-// accessMode is CSI's word for Kubernetes'. precise: the driver tells one pod of the node
-// from several.
-func accessMode(mode v1.PersistentVolumeAccessMode, precise bool) csi.VolumeCapability_AccessMode_Mode {
-	switch {
-	case mode == v1.ReadOnlyMany:
-		return csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
-	case mode == v1.ReadWriteMany:
-		return csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
-	case mode == v1.ReadWriteOnce && precise:
-		return csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
-	case mode == v1.ReadWriteOncePod && precise:
-		return csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
-	case mode == v1.ReadWriteOnce, mode == v1.ReadWriteOncePod:
-		return csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
-	}
-	return csi.VolumeCapability_AccessMode_UNKNOWN
+	return as
 }
 
 // forOneNode says whether only one node at a time may write: its pods' group may own the

@@ -3,29 +3,19 @@ package csi
 import (
 	"testing"
 
-	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 )
 
 func TestTheFirstAccessModeIsWhatADriverIsAskedFor(t *testing.T) {
-	precise := abilities{spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER: true}
-	for _, c := range []struct {
-		modes []v1.PersistentVolumeAccessMode
-		can   abilities
-		want  string
-	}{
-		{nil, nil, "SINGLE_NODE_WRITER"},
-		{[]v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadWriteMany}, nil, "SINGLE_NODE_WRITER"},
-		{[]v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}, nil, "SINGLE_NODE_WRITER"},
-		{[]v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, precise, "SINGLE_NODE_MULTI_WRITER"},
-		{[]v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}, precise, "SINGLE_NODE_SINGLE_WRITER"},
-		{[]v1.PersistentVolumeAccessMode{v1.ReadWriteMany}, precise, "MULTI_NODE_MULTI_WRITER"},
-		{[]v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}, nil, "MULTI_NODE_READER_ONLY"},
+	for want, modes := range map[v1.PersistentVolumeAccessMode][]v1.PersistentVolumeAccessMode{
+		v1.ReadWriteOnce: nil, v1.ReadOnlyMany: {v1.ReadOnlyMany, v1.ReadWriteMany},
 	} {
-		w := wanted{modes: c.modes}
-		if got := w.capability(c.can, nil).GetAccessMode().GetMode().String(); got != c.want {
-			t.Errorf("%v with %v: %s, want %s", c.modes, c.can, got, c.want)
+		w := wanted{modes: modes}
+		if got := w.capability(peer.Abilities{SingleNodeMultiWriter: true}, nil); got.Mode != want || !got.Precise {
+			t.Errorf("%v: %+v, want %s", modes, got, want)
 		}
 	}
 }
