@@ -126,15 +126,19 @@ func newWorld(t *testing.T, settings threshold.Settings, cfg Config) *world {
 	return w
 }
 
-// in runs test beside the loop, in a bubble.
+// in runs test beside the loop, in a bubble. The loop begins when test first lets time pass:
+// what was set up until then is there from its first look on.
 func in(t *testing.T, settings threshold.Settings, cfg Config, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings, cfg)
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 		var running sync.WaitGroup
-		running.Go(func() { _ = w.loop.Run(ctx) })
-		running.Go(func() { _ = w.loop.RunPressure(ctx) })
+		begin := func(run func(context.Context) error) func() {
+			return func() { time.Sleep(time.Nanosecond); _ = run(ctx) }
+		}
+		running.Go(begin(w.loop.Run))
+		running.Go(begin(w.loop.RunPressure))
 		test(w)
 		cancel()
 		running.Wait()
