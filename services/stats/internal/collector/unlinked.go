@@ -12,7 +12,8 @@ import (
 
 const (
 	// unlinkedTime is how long all open files of all containers may be looked at, and
-	// turn how long those of one before those of the others: it decides how many it has.
+	// turn how long those of one at most before those of the others: it decides how many it
+	// has.
 	unlinkedTime = 2 * time.Second
 	turn         = 100 * time.Millisecond
 	// settling is how long it may be looked then who has given files away.
@@ -21,8 +22,10 @@ const (
 	// mostMounts how many are kept: it may make as many as it likes.
 	mostSeen   = 16
 	mostMounts = 4096
-	// mostStrays bounds of how many files it is found out who has given them away.
-	mostStrays = 4096
+	// mostStrays bounds of how many files it is found out who has given them away, leastStrays
+	// of how many of each container at least.
+	mostStrays  = 4096
+	leastStrays = 64
 )
 
 // Unlinked are files of a container that are open and have no name any more.
@@ -58,7 +61,7 @@ func (c *Collector) Unlinked(parent context.Context) (out []Unlinked, all bool, 
 	if err != nil {
 		return nil, false, fmt.Errorf("list the containers' processes: %w", err)
 	}
-	look := &look{proc: c.deps.Proc, root: root, seen: map[process.Inode]bool{}, layers: map[string]*holding{}}
+	look := &look{proc: c.deps.Proc, root: root, seen: map[process.Inode]bool{}, strayed: map[process.Inode]bool{}, layers: map[string]*holding{}}
 	for _, k := range containers {
 		h := &holding{Processes: k, found: Unlinked{PodUID: k.Pod.UID, Container: k.Container}, mounted: map[uint64]string{}}
 		look.all, look.layers[k.ID] = append(look.all, h), h
@@ -92,6 +95,8 @@ type look struct {
 	// strays are files on the root directory's filesystem that were opened on a mount that
 	// their holder does not see: another has given them to it.
 	strays []stray
+	// strayed has them.
+	strayed map[process.Inode]bool
 }
 
 type stray struct {
@@ -108,15 +113,34 @@ type holding struct {
 	// it has the volume of the pod's own that it is of; empty where it is none.
 	mounted map[uint64]string
 	read    int
+	// strays are how many of its files are.
+	strays int
 }
 
-// everywhere looks at the files of all containers, first for a short while each.
+// everywhere looks at the files of all containers.
 func (l *look) everywhere(ctx context.Context) {
-	for _, limit := range []time.Duration{turn, unlinkedTime} {
-		for _, h := range l.all {
-			if limit == turn || h.found.Incomplete {
-				h.found.Incomplete = !l.at(ctx, h, limit)
+	inTurns(ctx, l.all, func(h *holding, limit time.Duration) bool {
+		h.found.Incomplete = !l.at(ctx, h, limit)
+		return !h.found.Incomplete
+	})
+}
+
+// inTurns has each looked at for a short while, so that all have a turn whatever those
+// before them have, and then those of which there was no time for all for longer and
+// longer, until ctx is done.
+func inTurns[T any](ctx context.Context, left []T, at func(x T, limit time.Duration) (all bool)) {
+	if len(left) == 0 {
+		return
+	}
+	for limit := min(turn, unlinkedTime/time.Duration(2*len(left))); len(left) > 0; limit *= 4 {
+		var late []T
+		for _, x := range left {
+			if !at(x, limit) {
+				late = append(late, x)
 			}
+		}
+		if left = late; ctx.Err() != nil {
+			return
 		}
 	}
 }
@@ -135,12 +159,20 @@ func (l *look) at(parent context.Context, h *holding, limit time.Duration) (all 
 
 // see takes in what a process holds open.
 func (l *look) see(ctx context.Context, h *holding, pid int, f process.Unlinked) {
-	if f.Inode.Device == l.root && len(l.strays) < mostStrays && !l.seen[f.Inode] && !h.sees(ctx, l.proc, pid, f.Mount) {
-		l.strays = append(l.strays, stray{f, h})
+	known := l.strayed[f.Inode]
+	if f.Inode.Device == l.root && (known || h.strays < l.straysOf()) && !l.seen[f.Inode] && !h.sees(ctx, l.proc, pid, f.Mount) {
+		if known {
+			return
+		}
+		h.strays++
+		l.strays, l.strayed[f.Inode] = append(l.strays, stray{f, h}), true
 		return
 	}
 	l.take(f, h)
 }
+
+// straysOf is how many there may be of each container, so that nobody takes others' room.
+func (l *look) straysOf() int { return max(leastStrays, mostStrays/max(1, len(l.all))) }
 
 // settle counts the strays, when it is known what their givers hold themselves.
 func (l *look) settle(ctx context.Context) {

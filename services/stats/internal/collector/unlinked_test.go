@@ -68,7 +68,7 @@ func TestAContainerIsNamedThatHoldsAFileOpenWhichWasRemoved(t *testing.T) {
 // lookAt is a look at containers, each of a process of its own that sees these mounts.
 func lookAt(t *testing.T, root process.Device, all ...*holding) *look {
 	t.Helper()
-	l := &look{proc: process.Proc(t.TempDir()), root: root, seen: map[process.Inode]bool{}, layers: map[string]*holding{}, all: all}
+	l := &look{proc: process.Proc(t.TempDir()), root: root, seen: map[process.Inode]bool{}, strayed: map[process.Inode]bool{}, layers: map[string]*holding{}, all: all}
 	for i, h := range all {
 		h.PIDs, l.layers[h.ID] = []int{i + 1}, h
 		var lines strings.Builder
@@ -150,7 +150,7 @@ func TestARemovedFileCountsOnceAndForTheVolumeAndTheContainerThatItLiesIn(t *tes
 // Else whoever holds a million files open had nobody's others looked at.
 func TestAContainerWhoseFilesTakeTooLongIsSaidAndKeepsUpNoOther(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &look{proc: "/proc", seen: map[process.Inode]bool{}}
+	l := &look{proc: "/proc", seen: map[process.Inode]bool{}, strayed: map[process.Inode]bool{}}
 	first, second := held("u", "a", map[uint64]string{}), held("v", "b", map[uint64]string{})
 	first.PIDs, second.PIDs = []int{os.Getpid()}, nil
 	l.all = []*holding{first, second}
@@ -188,5 +188,65 @@ func TestOfAContainersMountsABoundedNumberIsKeptAndNoneIsReadWhenTheTimeIsOver(t
 	l.settle(over)
 	if b.read != 0 || a.found.Root.Bytes != 7 {
 		t.Errorf("mounts of %d processes were read when the time was over; %+v", b.read, a.found)
+	}
+}
+
+// Who comes first has the most time else, and twenty such containers have it all.
+func TestManyContainersWhoseFilesTakeTooLongKeepUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), unlinkedTime)
+		defer cancel()
+		done, needs := map[int]bool{}, func(i int) time.Duration {
+			switch {
+			case i < 30:
+				return time.Minute
+			case i == 30:
+				return 150 * time.Millisecond
+			}
+			return time.Millisecond
+		}
+		all := make([]int, 40)
+		for i := range all {
+			all[i] = i
+		}
+		inTurns(ctx, all, func(i int, limit time.Duration) bool {
+			within, over := context.WithTimeout(ctx, limit)
+			defer over()
+			select {
+			case <-within.Done():
+			case <-time.After(needs(i)):
+				done[i] = true
+			}
+			return done[i]
+		})
+		for i := 31; i < 40; i++ {
+			if !done[i] {
+				t.Errorf("of container %d there was no time", i)
+			}
+		}
+	})
+}
+
+// Its holder would have what another has given it.
+func TestWhoHasManyFilesOfOthersTakesNobodysRoomToFindOutWhose(t *testing.T) {
+	disk := process.Device{Major: 8, Minor: 1}
+	giver := held("u", "a", map[uint64]string{1: "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/work"})
+	victim, greedy := held("v", "b", map[uint64]string{}), held("w", "c", map[uint64]string{})
+	l := lookAt(t, disk, greedy, victim, giver)
+	file := func(inode, bytes uint64) process.Unlinked {
+		return process.Unlinked{Inode: process.Inode{Device: disk, Number: inode}, Mount: 1, Bytes: bytes, Path: "/f", Writable: true}
+	}
+	for range 2 { // It is looked at once more, for there was no time for all.
+		for i := range uint64(2 * mostStrays) {
+			l.see(t.Context(), greedy, 1, file(i, 1))
+		}
+	}
+	l.see(t.Context(), victim, 2, file(1<<40, 1<<30))
+	l.settle(t.Context())
+	if victim.found.Root.Bytes != 0 || giver.found.Root.Bytes < 1<<30 {
+		t.Errorf("who was given a file has %d bytes, who gave it %d", victim.found.Root.Bytes, giver.found.Root.Bytes)
+	}
+	if n := len(l.strays); n > mostStrays {
+		t.Errorf("%d are kept", n)
 	}
 }
