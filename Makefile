@@ -100,7 +100,7 @@ seeds: ## Simulation of the first EXACT=10000 seeds, each with its goroutines in
 soak-sim: ## Simulation of SEEDS seeds that were never run before: the first is chosen at random, and printed
 	@first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "seeds from $$first on"; \
 		go test -count=1 -timeout=0 ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seeds $(SEEDS) -first $$first
-# Both, of which the 200 seeds without a load are some.
+# seeds and replay in one process, so that no seed is simulated twice without a load.
 exact:
 	$(call step,simulation of $(EXACT) seeds in exact order$(comma) 200 of them once more beside a load)
 	@go test -vet=off -count=1 -timeout=90m -v ./services/podsync/internal/sim -exact -seeds $(EXACT) \
