@@ -22,7 +22,7 @@ REST    := services/gateway/internal/peer/rest
 SEEDS   ?= 500
 EXACT   ?= 10000
 # How many of them make test simulates.
-TESTED  ?= 10000
+TESTED  ?= 6000
 NODE_TIMEOUT ?= 75m
 # So many node tests, and packages of unit tests, run at the same time.
 PLACES  ?= 4
@@ -100,7 +100,7 @@ seeds: ## Simulation of the first EXACT=10000 seeds, each with its goroutines in
 soak-sim: ## Simulation of SEEDS seeds that were never run before: the first is chosen at random, and printed
 	@first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "seeds from $$first on"; \
 		go test -count=1 -timeout=0 ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seeds $(SEEDS) -first $$first
-# Both, of which the 200 seeds without a load are some.
+# seeds and replay in one process, so that no seed is simulated twice without a load.
 exact:
 	$(call step,simulation of $(EXACT) seeds in exact order$(comma) 200 of them once more beside a load)
 	@go test -vet=off -count=1 -timeout=90m -v ./services/podsync/internal/sim -exact -seeds $(EXACT) \
@@ -130,7 +130,7 @@ node-others:
 	$(call step,node tests of the other packages)
 	@POLYLET_NODE_TESTS=1 tools/twice bin/node-others.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) $(REALTESTS)
 .PHONY: soak
-soak: soak-sim seeds ## SEEDS new seeds of the simulation, the EXACT=10000 exact ones that make test has, too, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
+soak: soak-sim seeds ## SEEDS new seeds of the simulation, all EXACT=10000 exact ones of which make test has TESTED=6000, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m
 .PHONY: soak-config
 soak-config: ## CONFIGS=200 random configurations one after the other on a node with CONFIG_PODS=30 probed pods, whatever is killed (root; half an hour); POLYLET_TEST_SEED=n repeats one

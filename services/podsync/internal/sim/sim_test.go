@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"io"
+	"log/slog"
 	"math"
 	"os"
 	"runtime"
@@ -16,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
@@ -44,7 +47,7 @@ func defaultSeeds() int {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// client-go logs to klog what the faults make of its watches.
-	klog.SetLogger(unread())
+	klog.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(io.Discard, nil)))
 	// Its handling of errors sleeps under a lock that all bubbles share.
 	utilruntime.ErrorHandlers = nil
 	// A seed lives for a tenth of a second and leaves nothing: collecting it
