@@ -5,9 +5,10 @@
 // It owns <root>/plugins/kubernetes.io/iscsi and fc, which are as the kubelet has them,
 // what beside them says which volumes those are (plugins/polylet~disks), and the mounts and
 // devices of such volumes in the pods' directories. It must never take a disk away that
-// somebody holds open, never log out of a target that others use, or end a session or record that it has not made, never run a shell, never
-// show a secret in an error or a log, and never believe what lies in a volume. What may wait
-// for a disk that does not answer is done apart.
+// somebody holds open, never log out of a target that others use, never end a session or
+// change a record that was there before, never run a shell, never show a secret in an error
+// or a log, and never believe what lies in a volume. What may wait for a disk that does not
+// answer is done apart.
 // Source: the kubelet's behaviour, https://kubernetes.io/docs/concepts/storage/volumes/ and
 // https://github.com/open-iscsi/open-iscsi
 package scsi
