@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/polylet/polylet/test/bench/internal/report"
 	"github.com/polylet/polylet/test/bench/internal/stage"
+	"github.com/polylet/polylet/test/bench/internal/usage"
 	"github.com/polylet/polylet/test/harness/install"
 )
 
@@ -117,13 +119,28 @@ func (b *bench) lives(ctx context.Context, what string, names []string, build fu
 			b.c.Add(what+": create → Ready, ms", report.Milliseconds(m.Ready.Sub(created[name])))
 		}
 	}
+	before, err := b.used()
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	deleted, err := stage.Each(names, func(name string) error { return pods.Delete(ctx, name, metav1.DeleteOptions{}) })
 	if err != nil {
 		return fmt.Errorf("delete pods: %w", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- b.unmounted(ctx) }()
+	var (
+		after     map[string]float64
+		unmounted time.Time
+	)
+	go func() {
+		err := b.unmounted(ctx)
+		unmounted = time.Now()
+		if err == nil {
+			after, err = b.used()
+		}
+		ended <- err
+	}()
 	gone, err := o.Wait(ctx, names, func(m stage.Moments) bool { return !m.Gone.IsZero() })
 	if err != nil {
 		return fmt.Errorf("wait for gone: %w", errors.Join(err, <-ended))
@@ -134,8 +151,29 @@ func (b *bench) lives(ctx context.Context, what string, names []string, build fu
 	if err := <-ended; err != nil {
 		return err
 	}
-	b.c.Add(what+": delete → all unmounted, ms", report.Milliseconds(time.Since(began)))
+	b.c.Add(what+": delete → all unmounted, ms", report.Milliseconds(unmounted.Sub(began)))
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		b.c.Add(what+": CPU of "+name+" from delete to all unmounted, per pod, ms", (after[name]-before[name])/float64(len(names)))
+	}
 	return nil
+}
+
+// used is the time of processors that all who have a part in a pod's end have used, in
+// milliseconds. It depends little on what else the machine does.
+func (b *bench) used() (map[string]float64, error) {
+	used, err := usage.CPUOfEach(b.Node)
+	if err != nil {
+		return nil, err
+	}
+	if used["the runtime"], err = usage.CPUOfCgroup(b.Instance.CgroupRoot() + "/runtime"); err != nil {
+		return nil, err
+	}
+	for name, pid := range map[string]int{"kube-apiserver": b.Cluster.APIServer.Pid(), "etcd": b.Cluster.Etcd.Pid()} {
+		if used[name], err = usage.CPUOf(pid); err != nil {
+			return nil, err
+		}
+	}
+	return used, nil
 }
 
 // unmounted waits until no volume is mounted. The kernel tells of it only by what it shows.
