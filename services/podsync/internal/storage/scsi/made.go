@@ -122,7 +122,7 @@ func (v *Volumes) undo(ctx context.Context, t *target, m made, sessions []sessio
 	if m.Boot == v.cfg.Boot {
 		steps = append(steps, []string{"--logout"})
 	} else if slices.ContainsFunc(sessions, func(s session) bool { return slices.Contains(s.portals, m.Portal) }) {
-		klog.FromContext(ctx).Info("A session with an iSCSI target stays: it was not begun for a volume", "path", m.Portal)
+		klog.FromContext(ctx).Info("A session with an iSCSI target stays: it was not begun for a volume", "address", m.Portal)
 		return nil
 	}
 	if m.Record {
