@@ -204,3 +204,20 @@ func TestALockIsNotLetGoWithoutAShutdown(t *testing.T) {
 		}
 	})
 }
+
+func TestHowLongAShutdownGoesOnIsToldWhateverTheClockIsSetTo(t *testing.T) {
+	m := &memory{delay: time.Minute}
+	keeping(t, m, func(k *Keeper, follow func() func()) {
+		defer follow()()
+		if s, _ := k.tell(); s.Elapsed != 0 {
+			t.Errorf("before it: %+v", s)
+		}
+		m.prepare(true)
+		synctest.Wait()
+		k.set(func(s *State) { s.Since = s.Since.Add(-time.Hour) }) // As a clock that is set has it.
+		time.Sleep(7 * time.Second)
+		if s, _ := k.tell(); s.Elapsed != 7*time.Second {
+			t.Errorf("after 7 s: %+v", s)
+		}
+	})
+}

@@ -171,8 +171,8 @@ type Loop struct {
 	since map[string]time.Time
 	// awaited is, by signal, for how long was waited for such figures.
 	awaited map[string]awaited
-	// interrupted is when disks were measured last and memory came first.
-	interrupted time.Time
+	// measuring is disks being measured, or done; nil when nothing is.
+	measuring *measuring
 	// limits is a look at them that is under way; nil when none is.
 	limits *limits
 	// suspects are the pods that would be over a limit by files that they hold open,
@@ -183,6 +183,8 @@ type Loop struct {
 	partial time.Time
 	// reclaim is under way, or done and not used yet; nil when nothing is.
 	reclaim *reclaim
+	// barren are those that found nothing when they were tried last.
+	barren  map[eviction.Reclaim]*barren
 	running sync.WaitGroup
 	// answered is set when what was asked beside the loop was answered.
 	answered wake.Signal
@@ -195,6 +197,7 @@ func New(cfg Config, deps Deps) *Loop {
 		cfg: cfg, deps: deps, tell: wake.New(), answered: wake.New(),
 		stopping: map[types.UID]*stopping{}, skip: map[types.UID]time.Time{}, told: map[v1.ResourceName]time.Time{},
 		next: map[string]time.Time{}, since: map[string]time.Time{}, awaited: map[string]awaited{}, ends: newEnds(deps.Podsync),
+		barren: map[eviction.Reclaim]*barren{},
 	}
 }
 

@@ -71,6 +71,8 @@ type Facts struct {
 	Pressure map[pressure.Kind]bool
 	// ShuttingDown is whether the machine goes down.
 	ShuttingDown bool
+	// ShutdownUnheard: that is not known yet, and what a run before this one has said stays.
+	ShutdownUnheard bool
 	// Devices is what a kubelet has left of its device plugins; nil is not known.
 	Devices *Devices
 }

@@ -38,6 +38,8 @@ type world struct {
 	// unknown: podsync was just started, and does not know all pods.
 	unknown bool
 	story   []string
+	// down is what the Node says; nil: nothing was said.
+	down *bool
 }
 
 func (w *world) say(format string, args ...any) {
@@ -58,8 +60,16 @@ func (w *world) Run(ctx context.Context, told func(Signal)) error {
 }
 
 func (w *world) Done(time.Time)                       { w.say("done") }
-func (w *world) SetNode(down bool)                    { w.say("node goes down: %v", down) }
 func (w *world) Send(_ context.Context, e node.Event) { w.say("%s: %s", e.Reason, e.Message) }
+func (w *world) SetNode(down bool) {
+	w.mu.Lock()
+	said := w.down
+	w.down = &down
+	w.mu.Unlock()
+	if said != nil && *said != down || said == nil && down {
+		w.say("node goes down: %v", down)
+	}
+}
 func (w *world) Open(context.Context) error {
 	w.say("admits: true")
 	return nil
