@@ -69,6 +69,10 @@ type Keeper struct {
 	// came or went.
 	done  chan time.Time
 	moved wake.Signal
+
+	// lonely is since when nobody follows a shutdown that goes on; zero: somebody does, or
+	// there is none. Of Run alone.
+	lonely time.Time
 }
 
 // New returns a Keeper; it starts nothing.
@@ -134,10 +138,32 @@ func (k *Keeper) pause(ctx context.Context, l *lock, wait time.Duration) bool {
 			return false
 		case <-timer.C:
 			return true
+		case <-k.moved:
 		case since := <-k.done:
 			k.end(ctx, l, since)
+		case <-k.alone(l):
+			k.abandon(ctx, l)
 		}
 	}
+}
+
+// alone receives when nobody has followed a shutdown for long enough; nil while there is
+// nothing to wait for.
+func (k *Keeper) alone(l *lock) <-chan time.Time {
+	if s, _ := k.get(); s.Since.IsZero() || l.file == nil || k.followed() {
+		k.lonely = time.Time{}
+		return nil
+	}
+	if k.lonely.IsZero() {
+		k.lonely = time.Now()
+	}
+	return time.After(time.Until(k.lonely.Add(absent)))
+}
+
+// abandon lets a shutdown go on for which nobody ends the pods.
+func (k *Keeper) abandon(ctx context.Context, l *lock) {
+	klog.FromContext(ctx).Info("nodestatus is away, and nobody ends the pods: the machine's shutdown goes on", "after", absent)
+	l.release()
 }
 
 // end lets the shutdown that began at since go on.
@@ -196,10 +222,6 @@ func (k *Keeper) hold(parent context.Context, bus Logind, l *lock) error {
 		}
 	})
 	for {
-		var alone <-chan time.Time
-		if s, _ := k.get(); !s.Since.IsZero() && l.file != nil && !k.followed() {
-			alone = time.After(absent)
-		}
 		select {
 		case err := <-failed:
 			return err
@@ -218,9 +240,8 @@ func (k *Keeper) hold(parent context.Context, bus Logind, l *lock) error {
 			}
 		case since := <-k.done:
 			k.end(ctx, l, since)
-		case <-alone:
-			klog.FromContext(ctx).Info("nodestatus is away, and nobody ends the pods: the machine's shutdown goes on", "after", absent)
-			l.release()
+		case <-k.alone(l):
+			k.abandon(ctx, l)
 		}
 	}
 }

@@ -242,7 +242,7 @@ func (l *Loop) look(ctx context.Context) time.Duration {
 	if l.limits != nil {
 		l.endBreaches(ctx)
 	}
-	if l.cfg.LocalLimits && l.limits == nil && !now.Before(l.limitsAt) {
+	if l.cfg.LocalLimits && l.limits == nil && !now.Before(l.limitsAt) && !l.weighing() {
 		l.limitsAt = now.Add(interval)
 		l.enforceLimits(ctx, frame.Layout)
 	}
@@ -260,7 +260,11 @@ func (l *Loop) wait(j pressure.Judgement) time.Duration {
 	now := time.Now()
 	out := interval
 	until := func(at time.Time) { out = min(out, max(at.Sub(now), time.Millisecond)) }
-	if l.cfg.LocalLimits && l.limits == nil {
+	switch {
+	case !l.cfg.LocalLimits || l.limits != nil || l.measures():
+	case l.weighing():
+		until(l.measuring.at.Add(newly))
+	default:
 		until(l.limitsAt)
 	}
 	if !j.Again.IsZero() {

@@ -19,6 +19,8 @@ type measuring struct {
 	// asked is when it was begun, since how old figures may be.
 	asked, since time.Time
 	done         chan struct{}
+	// signal is for what it was begun.
+	signal string
 	// used are the signals that were decided about by it.
 	used map[string]bool
 
@@ -73,7 +75,7 @@ func (l *Loop) measured(ctx context.Context, m pressure.Met) *measuring {
 			return k
 		}
 	}
-	k := &measuring{asked: time.Now(), since: l.sinceOf(m), done: make(chan struct{}), used: map[string]bool{}}
+	k := &measuring{asked: time.Now(), since: l.sinceOf(m), signal: m.Signal, done: make(chan struct{}), used: map[string]bool{}}
 	l.measuring = k
 	l.running.Go(func() {
 		if k.summary, k.late, k.err = l.deps.Stats.Renewed(ctx, k.since); k.err == nil {
@@ -89,9 +91,17 @@ func (l *Loop) measured(ctx context.Context, m pressure.Met) *measuring {
 
 // usable says whether what was measured is new enough to choose a pod for what is short by
 // it. Whoever has ended meanwhile is not chosen from, and whether it is short still was
-// looked at since.
+// looked at since. What it was begun for was short at its beginning and is now: that enough
+// was left for a moment between makes it no older, or who sees to that would never go.
 func (l *Loop) usable(k *measuring, m pressure.Met) bool {
-	return !k.used[m.Signal] && !k.since.Before(m.Since) && time.Since(k.at) < newly
+	return !k.used[m.Signal] && (k.signal == m.Signal || !k.since.Before(m.Since)) && time.Since(k.at) < newly
+}
+
+// weighing says whether disks are being measured, or a pod may be chosen by what was: a
+// look at limits that begins then would have that grow old, and the next one, too.
+func (l *Loop) weighing() bool {
+	k := l.measuring
+	return k != nil && (!k.finished() || len(k.used) == 0 && time.Since(k.at) < newly)
 }
 
 // of is what it says of what is short; an error says why nobody is chosen by it.

@@ -174,3 +174,49 @@ func TestAPodThatDoesNotEndIsNotWaitedForWhileProcessesRunOut(t *testing.T) {
 		w.wantStops("when fewer are left", "stuck", "second")
 	})
 }
+
+func limited(p *v1.Pod) {
+	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("10Gi")}
+}
+
+// Pods decide how long either takes.
+func TestLooksAtLimitsDoNotKeepADiskFromBeingRelieved(t *testing.T) {
+	for _, looks := range []time.Duration{2 * time.Second, 3500 * time.Millisecond, 4 * time.Second, 5 * time.Second, 9 * time.Second} {
+		for _, takes := range []time.Duration{2 * time.Second, 4 * time.Second, 5 * time.Second, 6 * time.Second} {
+			in(t, hardDisk(), Config{LocalLimits: true}, func(w *world) {
+				w.pod("filler", 1, 500*mi, limited)
+				w.set(func() {
+					w.layout.ImagesApart, w.otherDisk, w.renewTakes = true, 420*mi, takes
+					w.weighs = func() { time.Sleep(looks) }
+				})
+				w.pass(2 * time.Minute)
+				w.wantStops("looks at limits take "+looks.String()+", disks "+takes.String(), "filler")
+			})
+		}
+	}
+}
+
+// Who fills a disk sees how much is left, and for how long it is measured is in its hand.
+func TestWhoFreesADiskForAMomentWhileItIsMeasuredGoesAllTheSame(t *testing.T) {
+	for _, full := range []time.Duration{1500 * time.Millisecond, 2500 * time.Millisecond, 3500 * time.Millisecond} {
+		in(t, hardDisk(), Config{}, func(w *world) {
+			w.pod("filler", 1, 500*mi)
+			w.set(func() { w.layout.ImagesApart, w.otherDisk, w.renewTakes = true, 420*mi, 4*time.Second })
+			for range 20 {
+				w.pass(full)
+				w.set(func() {
+					if _, there := w.disk["filler"]; there {
+						w.disk["filler"] = 10 * mi
+					}
+				})
+				w.pass(500 * time.Millisecond)
+				w.set(func() {
+					if _, there := w.disk["filler"]; there {
+						w.disk["filler"] = 500 * mi
+					}
+				})
+			}
+			w.wantStops("full for "+full.String(), "filler")
+		})
+	}
+}

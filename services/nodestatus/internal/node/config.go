@@ -87,10 +87,12 @@ type Devices struct {
 
 // Machine describes the machine.
 type Machine struct {
-	Cores                         int
-	MemoryBytes, SwapBytes        uint64
-	RootFilesystemBytes           uint64
-	HugePages                     []HugePages
+	Cores                  int
+	MemoryBytes, SwapBytes uint64
+	RootFilesystemBytes    uint64
+	HugePages              []HugePages
+	// MaxPIDs is how many processes the kernel allows; 0 when that is not known.
+	MaxPIDs                       int64
 	MachineID, SystemUUID, BootID string
 }
 

@@ -188,23 +188,21 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 	if began.IsZero() {
 		began = s.Since
 	}
-	deadline := began.Add(Total(m.groups))
-	if s.Delay > 0 && s.Delay < Total(m.groups) {
-		deadline = began.Add(s.Delay)
-	}
+	groups := shortened(m.groups, s.Delay)
+	deadline := began.Add(Total(groups))
 	if !seen.await(ctx, deadline) && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("podsync does not say which pods there are: none is ended before the machine goes down")
 	}
 	stopper := newStopper(m.deps.Pods)
-	for i, g := range m.groups {
+	for i, g := range groups {
 		if ctx.Err() != nil {
 			return
 		}
 		until := time.Now().Add(g.Period)
-		if until.After(deadline) {
-			until = deadline
+		if latest := deadline.Add(-Total(groups[i+1:])); until.After(latest) {
+			until = latest // What time was lost is no later group's.
 		}
-		stopper.end(ctx, seen, m.groups, i, until)
+		stopper.end(ctx, seen, groups, i, until)
 		m.awaitUnmounted(ctx, until)
 	}
 	m.awaitTold(ctx, seen, stopper, deadline)

@@ -47,7 +47,7 @@ func TestPodsHaveTheirTimeWhateverTheClockIsSetTo(t *testing.T) {
 			w.line <- Signal{Since: time.Now().Add(-set), Began: time.Now(), Delay: 15 * time.Second}
 			time.Sleep(time.Minute)
 		})
-		if !strings.Contains(got, "0s stop web within 20s") || !strings.Contains(got, "15s done") {
+		if !strings.Contains(got, "0s stop web within 10s") || !strings.Contains(got, "10s done") {
 			t.Errorf("%s: it went\n%s", name, got)
 		}
 	}

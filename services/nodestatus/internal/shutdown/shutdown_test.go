@@ -279,13 +279,35 @@ func TestAShutdownThatIsCalledOffOpensTheNodeAgain(t *testing.T) {
 }
 
 func TestADelayThatIsShorterThanThePeriodsCutsThem(t *testing.T) {
-	got := running(t, []Pod{pod("stuck", 0)}, func(w *world) {
-		w.takes["stuck"] = time.Hour
+	got := running(t, []Pod{pod("stuck", 0), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["stuck"], w.takes["dns"] = time.Hour, time.Hour
 		w.line <- Signal{Since: time.Now(), Delay: 5 * time.Second}
 		time.Sleep(20 * time.Second)
 	})
 	if !strings.Contains(got, "\n5s done") {
 		t.Errorf("it went\n%s", got)
+	}
+}
+
+func TestADelayThatIsShorterThanThePeriodsCutsAllAlike(t *testing.T) {
+	got := running(t, []Pod{pod("stuck", 0), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["stuck"], w.takes["dns"] = time.Hour, time.Second
+		w.line <- Signal{Since: time.Now(), Delay: 15 * time.Second}
+		time.Sleep(30 * time.Second)
+	})
+	if want := "0s stop stuck within 10s\n10s stop dns within 5s\n11s dns ended\n11s done"; !strings.Contains(got, want) {
+		t.Errorf("it went\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestAProcessThatStartsInAShutdownLeavesTheLastPodsTheirTime(t *testing.T) {
+	got := running(t, []Pod{pod("stuck", 0), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["stuck"], w.takes["dns"] = time.Hour, 9*time.Second
+		w.line <- Signal{Since: time.Now().Add(-15 * time.Second), Delay: time.Hour}
+		time.Sleep(20 * time.Second)
+	})
+	if want := "0s stop stuck within 20s\n5s stop dns within 10s\n14s dns ended\n14s done"; !strings.Contains(got, want) {
+		t.Errorf("it went\n%s\nwant\n%s", got, want)
 	}
 }
 

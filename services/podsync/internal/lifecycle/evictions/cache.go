@@ -124,7 +124,8 @@ func (c *Cache) Of(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
 }
 
 // Turn is Of, and lets those that have waited go one at a time: the next one after as long
-// as the first one had to wait, for if that is evicted, too, they all wait longer.
+// as the first one had to wait, for if that is evicted, too, they all wait longer. After
+// forgetting without an eviction they all may go.
 func (c *Cache) Turn(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
 	b, waits := c.Of(pod, short, now)
 	if waits || b.Evicted == 0 {
@@ -132,11 +133,15 @@ func (c *Cache) Turn(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
 	}
 	whose := controllerOf(pod)
 	last, any := c.let[whose]
-	if any && last.pod == pod.UID {
+	forgotten := b.Until.Add(forgetting - backoff(b.Evicted))
+	if any && last.pod == pod.UID || !now.Before(forgotten) {
 		return b, false
 	}
 	if next := last.at.Add(backoff(b.Evicted)); any && now.Before(next) {
 		b.Until = next
+		if forgotten.Before(next) {
+			b.Until = forgotten
+		}
 		return b, true
 	}
 	if c.let == nil {

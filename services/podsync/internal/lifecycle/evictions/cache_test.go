@@ -237,3 +237,22 @@ func TestThoseThatWaitedAreLetGoOneAtATime(t *testing.T) {
 		t.Error("one waits though nobody was evicted in this shortage")
 	}
 }
+
+func TestNobodyWaitsForAnothersTurnOnceTheLastEvictionIsForgotten(t *testing.T) {
+	c, last := evictedAt(0, 1, 2, 3, 4, 5, 6, 7) // 5 min
+	at := func(minutes int) time.Time { return last.Add(time.Duration(minutes) * time.Minute) }
+	for i, tc := range []struct {
+		pod       string
+		at, until int // minutes; 0: it goes
+	}{
+		{"a", 6, 0},
+		{"b", 7, 10}, // not 11
+		{"b", 10, 0},
+		{"c", 10, 0},
+	} {
+		got, waits := c.Turn(podOf(tc.pod, "web"), short, at(tc.at))
+		if waits != (tc.until > 0) || waits && !got.Until.Equal(at(tc.until)) {
+			t.Errorf("%d: %s after %d min: %v, %v", i, tc.pod, tc.at, waits, got.Until.Sub(last))
+		}
+	}
+}
