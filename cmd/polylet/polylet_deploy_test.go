@@ -191,6 +191,15 @@ func TestPodsyncsUnitMayMoveProcessesOfTheMachine(t *testing.T) {
 	}
 }
 
+// TestAStopOfPodsyncEndsNoProgramThatMakesAFilesystem: systemd would else end all that is in
+// the unit, and what is half made is no filesystem. What else podsync has started ends with
+// it, or soon.
+func TestAStopOfPodsyncEndsNoProgramThatMakesAFilesystem(t *testing.T) {
+	if mode := unitOf(t, "podsync").one("KillMode"); mode != "process" {
+		t.Errorf("its KillMode is %q", mode)
+	}
+}
+
 // unit is a unit file: the values of each setting.
 type unit map[string][]string
 

@@ -3,14 +3,9 @@ package pods
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -66,7 +61,7 @@ func cpuOfRuntime(st *stage.Stage) (map[string]float64, error) {
 	used := map[string]float64{}
 	for name, path := range map[string]string{"the runtime": "/runtime", "the runtime and the pods": ""} {
 		var err error
-		if used[name], err = cgroupCPU(st.Instance.CgroupRoot() + path); err != nil {
+		if used[name], err = usage.CPUOfCgroup(st.Instance.CgroupRoot() + path); err != nil {
 			return nil, fmt.Errorf("read the CPU time of %s: %w", name, err)
 		}
 	}
@@ -98,28 +93,6 @@ func waitUntilEmpty(ctx context.Context, st *stage.Stage, most time.Duration) (e
 		case <-time.After(500 * time.Millisecond): // the question costs the runtime too
 		}
 	}
-}
-
-// cgroupCPU is what a cgroup and all below it have used, ended processes too.
-func cgroupCPU(path string) (float64, error) {
-	data, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/cpuacct", path, "cpuacct.usage"))
-	if err == nil {
-		ns, err := strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
-		return ns / 1e6, err
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return 0, err
-	}
-	if data, err = os.ReadFile(filepath.Join("/sys/fs/cgroup", path, "cpu.stat")); err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		if value, found := strings.CutPrefix(line, "usage_usec "); found {
-			us, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			return us / 1e3, err
-		}
-	}
-	return 0, fmt.Errorf("no usage_usec in %q", data)
 }
 
 // counters reads one family of counters, the sums by these labels' values.

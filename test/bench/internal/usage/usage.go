@@ -4,8 +4,11 @@ package usage
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -72,6 +75,29 @@ func CPUOf(pid int) (float64, error) {
 		ticks += n
 	}
 	return float64(ticks) * 1000 / clockTicks, nil
+}
+
+// CPUOfCgroup is what a cgroup and all below it have used, in milliseconds, ended processes
+// too.
+func CPUOfCgroup(path string) (float64, error) {
+	data, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/cpuacct", path, "cpuacct.usage"))
+	if err == nil {
+		ns, err := strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
+		return ns / 1e6, err
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	if data, err = os.ReadFile(filepath.Join("/sys/fs/cgroup", path, "cpu.stat")); err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, found := strings.CutPrefix(line, "usage_usec "); found {
+			us, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return us / 1e3, err
+		}
+	}
+	return 0, fmt.Errorf("no usage_usec in %q", data)
 }
 
 // Pages is what a process holds, in MiB; pages that it shares count by its share.

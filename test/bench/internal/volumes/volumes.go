@@ -8,17 +8,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/polylet/polylet/test/bench/internal/hostcalls"
 	"github.com/polylet/polylet/test/bench/internal/report"
 	"github.com/polylet/polylet/test/bench/internal/stage"
+	"github.com/polylet/polylet/test/bench/internal/usage"
 	"github.com/polylet/polylet/test/harness/install"
 )
 
@@ -95,11 +99,19 @@ func (b *bench) all(ctx context.Context) error {
 // lives creates pods, so many at a time, waits until all are Ready, deletes them and waits
 // until they are gone and nothing of their volumes is mounted.
 func (b *bench) lives(ctx context.Context, what string, names []string, build func(name string) *corev1.Pod) error {
+	if len(names) == 0 {
+		return nil
+	}
 	o, err := stage.Observe(ctx, b.Stage)
 	if err != nil {
 		return err
 	}
 	defer o.Watch.Stop()
+	calls, err := b.hostCalls()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = calls.Close() }()
 	pods := b.Cluster.Client.CoreV1().Pods(metav1.NamespaceDefault)
 	for some := range slices.Chunk(names, together) {
 		created, err := stage.Each(some, func(name string) error {
@@ -117,13 +129,28 @@ func (b *bench) lives(ctx context.Context, what string, names []string, build fu
 			b.c.Add(what+": create → Ready, ms", report.Milliseconds(m.Ready.Sub(created[name])))
 		}
 	}
+	before, err := b.used()
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	deleted, err := stage.Each(names, func(name string) error { return pods.Delete(ctx, name, metav1.DeleteOptions{}) })
 	if err != nil {
 		return fmt.Errorf("delete pods: %w", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- b.unmounted(ctx) }()
+	var (
+		after     map[string]float64
+		unmounted time.Time
+	)
+	go func() {
+		err := b.unmounted(ctx)
+		unmounted = time.Now()
+		if err == nil {
+			after, err = b.used()
+		}
+		ended <- err
+	}()
 	gone, err := o.Wait(ctx, names, func(m stage.Moments) bool { return !m.Gone.IsZero() })
 	if err != nil {
 		return fmt.Errorf("wait for gone: %w", errors.Join(err, <-ended))
@@ -134,27 +161,98 @@ func (b *bench) lives(ctx context.Context, what string, names []string, build fu
 	if err := <-ended; err != nil {
 		return err
 	}
-	b.c.Add(what+": delete → all unmounted, ms", report.Milliseconds(time.Since(began)))
+	b.c.Add(what+": delete → all unmounted, ms", report.Milliseconds(unmounted.Sub(began)))
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		b.c.Add(what+": CPU of "+name+" from delete to all unmounted, per pod, ms", (after[name]-before[name])/float64(len(names)))
+	}
+	return b.addHostCalls(what, calls, len(names))
+}
+
+// used is the time of processors that all who have a part in a pod's end have used, in
+// milliseconds. It depends little on what else the machine does.
+func (b *bench) used() (map[string]float64, error) {
+	used, err := usage.CPUOfEach(b.Node)
+	if err != nil {
+		return nil, err
+	}
+	if used["the runtime"], err = usage.CPUOfCgroup(b.Instance.CgroupRoot() + "/runtime"); err != nil {
+		return nil, err
+	}
+	for name, pid := range map[string]int{"kube-apiserver": b.Cluster.APIServer.Pid(), "etcd": b.Cluster.Etcd.Pid()} {
+		if used[name], err = usage.CPUOf(pid); err != nil {
+			return nil, err
+		}
+	}
+	return used, nil
+}
+
+// hostCalls begins to count what the agent asks the kernel for. A kernel without a tracer
+// counts nothing, which is said.
+func (b *bench) hostCalls() (*hostcalls.Counter, error) {
+	dir, err := b.Instance.Mkdir("tracer")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, p := range b.Node.Processes {
+		pids = append(pids, p.Pid())
+	}
+	calls, err := hostcalls.New(dir, pids)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "mounts and unmounts are not counted: %v\n", err)
+		return nil, nil
+	}
+	return calls, nil
+}
+
+// addHostCalls adds what was counted, by pod.
+func (b *bench) addHostCalls(what string, calls *hostcalls.Counter, pods int) error {
+	if calls == nil {
+		return nil
+	}
+	made, err := calls.Calls()
+	if err != nil {
+		return fmt.Errorf("count mounts and unmounts: %w", err)
+	}
+	for _, name := range slices.Sorted(keys(made)) {
+		if per := float64(made[name]) / float64(pods); per >= 0.1 { // fewer are not the pods'
+			b.c.Add(what+": calls of the kernel per pod: "+name, per)
+		}
+	}
 	return nil
 }
 
-// unmounted waits until no volume is mounted. The kernel tells of it only by what it shows.
+// unmounted waits until no volume is mounted. The kernel tells of it only by what it shows: of
+// one mount after the other, since its whole table takes long to read where there are many
+// pods, and this shares the machine with what it measures.
 func (b *bench) unmounted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unmountWithin)
 	defer cancel()
+	var left []string
 	for {
-		table, err := os.ReadFile("/proc/self/mountinfo")
-		if err != nil {
-			return err
+		for len(left) > 0 && !isMount(left[0]) {
+			left = left[1:]
 		}
-		left := mountsOf(table, b.Node.RootDir)
 		if len(left) == 0 {
-			return nil
+			table, err := os.ReadFile("/proc/self/mountinfo")
+			if err != nil {
+				return err
+			}
+			if left = mountsOf(table, b.Node.RootDir); len(left) == 0 {
+				return nil
+			}
 		}
-		if err := stage.Sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := stage.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("%d volumes are mounted still, one on %s: %w", len(left), left[0], err)
 		}
 	}
+}
+
+// isMount says whether something is mounted at a path.
+func isMount(path string) bool {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, 0, &st)
+	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
 // mountsOf are the mounts of volumes below a root directory, by the kernel's table.

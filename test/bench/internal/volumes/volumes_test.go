@@ -21,6 +21,13 @@ func TestOnlyMountsOfVolumesOfTheNodeAreWaitedFor(t *testing.T) {
 	}
 }
 
+func TestWhatIsMountedAtAPathIsSeenWithoutTheTable(t *testing.T) {
+	dir := t.TempDir()
+	if !isMount("/proc") || isMount(dir) || isMount(filepath.Join(dir, "absent")) {
+		t.Errorf("/proc %v, a directory %v, nothing %v", isMount("/proc"), isMount(dir), isMount(filepath.Join(dir, "absent")))
+	}
+}
+
 func TestCallsOfTheDriverAreCountedByTheirNames(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "calls")
 	if err := os.WriteFile(file, []byte("NodeStageVolume\nNodePublishVolume\nNodeStageVolume\n"), 0o600); err != nil {

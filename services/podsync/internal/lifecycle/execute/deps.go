@@ -63,11 +63,12 @@ type Images interface {
 	Ensure(ctx context.Context, r image.Request) (string, error)
 }
 
-// Volumes makes and ends a pod's volumes; *volume.Set has it.
+// Volumes makes and ends a pod's volumes; volume.Shown has it.
 type Volumes interface {
 	// Setup's error is podstate.VolumeErrors when it is of single volumes.
 	Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error
-	Teardown(ctx context.Context, uid types.UID) error
+	// Teardown's namespace is empty of a pod that no source knows.
+	Teardown(ctx context.Context, uid types.UID, namespace string) error
 	RemovePodDir(uid types.UID) error
 }
 

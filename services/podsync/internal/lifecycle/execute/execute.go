@@ -79,6 +79,14 @@ type Result struct {
 	AllocatedAt time.Time
 }
 
+// namespaceOf is a pod's; empty of one that no source knows.
+func namespaceOf(pod *v1.Pod) string {
+	if pod == nil {
+		return ""
+	}
+	return pod.Namespace
+}
+
 // Do carries one action out. ctx ends the action; life is the process's: until
 // it ends, what the action did is observed before Do returns, however long the
 // runtime takes to say. Errors have a reason.
@@ -108,7 +116,7 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 	case podstate.RemoveSandbox:
 		return Result{}, e.observed(life, t, e.removeSandbox(ctx, t))
 	case podstate.TeardownVolumes:
-		return Result{}, reason.New("FailedUnmount", e.deps.Volumes.Teardown(ctx, t.UID))
+		return Result{}, reason.New("FailedUnmount", e.deps.Volumes.Teardown(ctx, t.UID, namespaceOf(t.Pod)))
 	case podstate.RemoveCgroup:
 		return Result{}, reason.New("FailedRemoveCgroup", e.deps.Cgroups.Remove(ctx, t.UID))
 	case podstate.RemoveDirectories:

@@ -75,3 +75,18 @@ func TestADiskThatHangsIsNoReasonForAPodNotToEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestVolumesAreTakenDownForTheNamespaceOfTheirPod: so many of a namespace's servers are waited
+// for at once, also after a restart.
+func TestVolumesAreTakenDownForTheNamespaceOfTheirPod(t *testing.T) {
+	for want, known := range map[string]bool{`teardown for "ns"`: true, `teardown for ""`: false} {
+		h := &host{}
+		task := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.TeardownVolumes}})
+		if !known {
+			task.Pod = nil
+		}
+		if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task); err != nil || len(h.log) != 1 || h.log[0] != want {
+			t.Errorf("%q, %v", h.log, err)
+		}
+	}
+}

@@ -125,10 +125,12 @@ func (h *host) Ensure(_ context.Context, r image.Request) (string, error) {
 }
 
 func (h *host) Setup(context.Context, *v1.Pod, ...string) error { return h.call("setup") }
-func (h *host) Teardown(context.Context, types.UID) error       { return h.call("teardown") }
-func (h *host) RemovePodDir(types.UID) error                    { return h.call("rmdir") }
-func (h *host) Remove(context.Context, types.UID) error         { return h.call("rmcgroup") }
-func (h *host) Finish(context.Context, *v1.Pod) error           { return h.call("finish") }
+func (h *host) Teardown(_ context.Context, _ types.UID, namespace string) error {
+	return h.call("teardown for %q", namespace)
+}
+func (h *host) RemovePodDir(types.UID) error            { return h.call("rmdir") }
+func (h *host) Remove(context.Context, types.UID) error { return h.call("rmcgroup") }
+func (h *host) Finish(context.Context, *v1.Pod) error   { return h.call("finish") }
 
 func (h *host) Pull(_ context.Context, pod *v1.Pod) (*runtimeapi.PodSandboxConfig, error) {
 	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Namespace: pod.Namespace}}, nil

@@ -92,7 +92,7 @@ func (e *edges) Setup(_ context.Context, pod *v1.Pod, _ ...string) error {
 	return nil
 }
 
-func (e *edges) Teardown(_ context.Context, uid types.UID) error {
+func (e *edges) Teardown(_ context.Context, uid types.UID, _ string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.volumes, uid)

@@ -194,6 +194,23 @@ func (t *Table) ReadySandbox(uid types.UID) (podstate.SandboxRow, bool) {
 	return best, found
 }
 
+// Namespace is that of a pod of which the runtime has something; else empty.
+func (t *Table) Namespace(uid types.UID) string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	rows := t.pods[uid]
+	if rows == nil {
+		return ""
+	}
+	for _, s := range rows.sandboxes {
+		return s.Namespace
+	}
+	for _, c := range rows.containers {
+		return c.Namespace
+	}
+	return ""
+}
+
 // RunningPods returns the pods that have a ready sandbox or a running
 // container, with their running containers, sorted by UID and name.
 func (t *Table) RunningPods() []RunningPod {

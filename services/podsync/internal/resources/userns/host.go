@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -49,7 +50,9 @@ func HostIDs(mostPods int64, idsPerPod uint32) (Range, error) {
 func ask(program string, args ...string) (Range, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, program, args...).Output()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.Output()
 	if err != nil {
 		return Range{}, fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
 	}

@@ -1,6 +1,7 @@
 package scsi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -43,6 +44,7 @@ type bench struct {
 	t      *testing.T
 	host   string
 	mounts *mount.Fake
+	boot   string // empty is the first
 
 	mu      sync.Mutex
 	held    []v1.UniqueVolumeName
@@ -74,7 +76,7 @@ func newBench(t *testing.T) *bench {
 
 // restart is a new process: nothing is in memory.
 func (b *bench) restart() {
-	b.Volumes = New(Config{RootDir: filepath.Join(b.host, "root"), Sys: filepath.Join(b.host, "sys"), Dev: filepath.Join(b.host, "dev")}, Deps{
+	b.Volumes = New(Config{RootDir: filepath.Join(b.host, "root"), Sys: filepath.Join(b.host, "sys"), Dev: filepath.Join(b.host, "dev"), Boot: cmp.Or(b.boot, "boot-1")}, Deps{
 		Objects: b, InUse: b, Mounter: b.mounts, Same: b.same,
 	})
 }
@@ -270,6 +272,11 @@ func iscsiadm(args []string) int {
 	switch line := strings.Join(args, " "); {
 	case strings.HasSuffix(line, "-m speaks"):
 		fmt.Print(strings.Repeat("x", 1<<20))
+	case strings.HasSuffix(line, "-o show") && of["-m"] == "node":
+		if _, err := os.Stat(filepath.Join(host, "nodes", of["-T"], of["-p"])); err != nil {
+			fmt.Println("iscsiadm: No records found")
+			return codeNoObject
+		}
 	case strings.HasSuffix(line, "-o show"):
 		fmt.Print("# BEGIN RECORD 2.1.8\niface.iscsi_ifacename = default\niface.net_ifacename = <empty>\niface.transport_name = tcp\niface.initiatorname = <empty>\n# END RECORD\n")
 	case strings.HasSuffix(line, "--discover"):

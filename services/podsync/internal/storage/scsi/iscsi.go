@@ -24,15 +24,23 @@ const (
 	attachWithin = 5 * time.Minute
 )
 
+// login is the way to a disk of a target.
+type login struct {
+	want      *wanted
+	place     place
+	target    *target
+	transport string
+	words     map[string]string // for CHAP
+}
+
 // attachISCSI logs in to a target by all of its portals, and returns the disk's device. The
 // caller has the target's turn.
-func (v *Volumes) attachISCSI(ctx context.Context, w *wanted, t *target) (device string, err error) {
-	words, err := v.words(ctx, w)
-	if err != nil {
+func (v *Volumes) attachISCSI(ctx context.Context, l *login) (device string, err error) {
+	t := l.target
+	if l.words, err = v.words(ctx, l.want); err != nil {
 		return "", err
 	}
-	transport, err := v.transport(ctx, t.InitIface)
-	if err != nil {
+	if l.transport, err = v.transport(ctx, t.InitIface); err != nil {
 		return "", err
 	}
 	if t.InitiatorName != "" {
@@ -49,7 +57,7 @@ func (v *Volumes) attachISCSI(ctx context.Context, w *wanted, t *target) (device
 			if links[portal] != "" || inTime.Err() != nil {
 				continue
 			}
-			link, err := v.path(inTime, w, t, portal, transport, words)
+			link, err := v.path(inTime, l, portal)
 			if err != nil {
 				last = err
 				continue
@@ -64,7 +72,7 @@ func (v *Volumes) attachISCSI(ctx context.Context, w *wanted, t *target) (device
 		}
 	}
 	if len(links) < len(t.Portals) {
-		klog.FromContext(ctx).Info("An iSCSI target's disk cannot be had by all of its portals", "pod", klog.KObj(w.pod), "volume", w.name, "err", last)
+		klog.FromContext(ctx).Info("An iSCSI target's disk cannot be had by all of its portals", "pod", klog.KObj(l.want.pod), "volume", l.want.name, "err", last)
 	}
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
@@ -104,10 +112,11 @@ func (v *Volumes) together(ctx context.Context, links map[string]string, several
 
 // path logs in by one portal, unless that is done, has the kernel look for the disk, and
 // waits for the link to it.
-func (v *Volumes) path(ctx context.Context, w *wanted, t *target, portal, transport string, words map[string]string) (link string, err error) {
+func (v *Volumes) path(ctx context.Context, l *login, portal string) (link string, err error) {
+	t := l.target
 	host, is, err := v.hostOf(t.Iqn, portal)
 	if err == nil && !is {
-		if err = v.logIn(ctx, w, t, portal, words); err == nil {
+		if err = v.logIn(ctx, l, portal); err == nil {
 			host, is, err = v.hostOf(t.Iqn, portal)
 		}
 	}
@@ -127,7 +136,7 @@ func (v *Volumes) path(ctx context.Context, w *wanted, t *target, portal, transp
 	link = await(ctx, dir, deviceWithin, func() string {
 		entries, _ := os.ReadDir(dir) // it may not be there yet
 		for _, e := range entries {
-			if link := filepath.Join(dir, e.Name()); leads(e.Name(), name, transport) && v.named(link) != "" {
+			if link := filepath.Join(dir, e.Name()); leads(e.Name(), name, l.transport) && v.named(link) != "" {
 				return link
 			}
 		}
@@ -223,15 +232,55 @@ func settingsOf(shown string) (map[string]string, error) {
 
 // logIn logs in to a target by a portal. Nothing is discovered: the volume names the target,
 // and whoever answers at the portal, which may be of a pod's own spec, would say which records
-// of whatever targets this node makes, and writes anew, and may log in to at its next boot.
-func (v *Volumes) logIn(ctx context.Context, w *wanted, t *target, portal string, words map[string]string) error {
+// of whatever targets this node makes, and writes anew, and may log in to at its next boot. A
+// record that is not ours is used as it is: the machine's own disks may be had by it.
+func (v *Volumes) logIn(ctx context.Context, l *login, portal string) error {
+	t := l.target
 	node := []string{"-m", "node", "-p", portal, "-T", t.Iqn, "-I", t.Iface}
+	before := t.at(portal)
+	begun := before
+	begun.Boot = v.cfg.Boot
+	if !before.Record {
+		others, err := v.known(ctx, node)
+		if err != nil {
+			return fmt.Errorf("iscsi: failed to look for the record of %s at portal %s: %w", t.Iqn, portal, err)
+		}
+		begun.Record = !others
+	}
+	if err := v.note(l.place, t, begun); err != nil {
+		return err
+	}
+	if begun.Record {
+		if err := v.makeRecord(ctx, l, node, portal); err != nil {
+			_, _ = v.iscsiadm(ctx, slices.Concat(node, []string{"-o", "delete"})...)
+			return err
+		}
+	} else {
+		klog.FromContext(ctx).Info("The node has a record of an iSCSI target that was not made for a volume: it is used as it is", "pod", klog.KObj(l.want.pod), "volume", l.want.name)
+	}
+	_, err := v.iscsiadm(ctx, slices.Concat(node, []string{"--login"})...)
+	if err != nil && unless(err, codeExists) == nil { // somebody else has just begun it, if we had not
+		begun.Boot = before.Boot
+		return v.note(l.place, t, begun)
+	}
+	if err != nil {
+		if begun.Record {
+			_, _ = v.iscsiadm(ctx, slices.Concat(node, []string{"-o", "delete"})...)
+		}
+		// It stays noted: the session may come late.
+		return fmt.Errorf("iscsi: failed to attach disk: %w", err)
+	}
+	return nil
+}
+
+// makeRecord makes iscsiadm's record of a target at a portal.
+func (v *Volumes) makeRecord(ctx context.Context, l *login, node []string, portal string) error {
 	do := func(of []string, more ...string) error {
 		_, err := v.iscsiadm(ctx, slices.Concat(of, more)...)
 		return err
 	}
 	if err := do(node, "-o", "new"); err != nil { // one that is there is made anew
-		return fmt.Errorf("iscsi: failed to make the record of %s at portal %s: %w", t.Iqn, portal, err)
+		return fmt.Errorf("iscsi: failed to make the record of %s at portal %s: %w", l.target.Iqn, portal, err)
 	}
 	// The machine's boot must not wait for it.
 	if err := do(node, "-o", "update", "-n", "node.startup", "-v", "manual"); err != nil {
@@ -241,15 +290,11 @@ func (v *Volumes) logIn(ctx context.Context, w *wanted, t *target, portal string
 	if err := do(node, "-o", "update", "-n", "node.session.scan", "-v", "manual"); err != nil {
 		klog.FromContext(ctx).Info("This node's iscsiadm does not know node.session.scan: all disks of a target come to the node with the first", "err", err)
 	}
-	if w.chapSession {
-		if err := chap(do, node, words); err != nil {
-			_ = do(node, "-o", "delete")
-			return fmt.Errorf("iscsi: failed to update iscsi node to portal %s error: %w", portal, err)
-		}
+	if !l.want.chapSession {
+		return nil
 	}
-	if err := do(node, "--login"); unless(err, codeExists) != nil {
-		_ = do(node, "-o", "delete")
-		return fmt.Errorf("iscsi: failed to attach disk: %w", err)
+	if err := chap(do, node, l.words); err != nil {
+		return fmt.Errorf("iscsi: failed to update iscsi node to portal %s error: %w", portal, err)
 	}
 	return nil
 }

@@ -72,10 +72,14 @@ func (v *Volumes) keep(p place, mounted bool) error {
 		return err
 	}
 	file := v.recordOf(p.path)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o750), os.MkdirAll(p.path, 0o750)); err != nil {
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return err
 	}
-	if err := fsatomic.WriteFile(file, text, 0o640); err != nil || r.ISCSI == nil || mounted {
+	// Before the place: one without a record is another agent's.
+	if err := fsatomic.WriteFile(file, text, 0o640); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.path, 0o750); err != nil || r.ISCSI == nil || mounted {
 		return err
 	}
 	text, err = json.Marshal(r.ISCSI)
@@ -133,18 +137,12 @@ func (v *Volumes) left() (all []place, err error) {
 // no disk's. A record that is of another place is not believed.
 func (v *Volumes) placeAt(kind, path string, block bool) place {
 	p := place{path: path, block: block}
-	var r record
-	if text, err := os.ReadFile(v.recordOf(path)); err == nil && json.Unmarshal(text, &r) == nil && r.Path == path {
-		switch {
-		case r.ISCSI != nil && r.ISCSI.check() == nil && lies(path, r.ISCSI):
+	if r, is := v.recordAt(path); is {
+		p.others, p.namespace = r.Others, r.Namespace
+		if p.disk = r.FC; r.ISCSI != nil {
 			p.disk = r.ISCSI
-		case r.FC != nil && r.FC.check() == nil && lies(path, r.FC):
-			p.disk = r.FC
 		}
-		if p.disk != nil {
-			p.others, p.namespace = r.Others, r.Namespace
-			return p
-		}
+		return p
 	}
 	if kind == fc {
 		p.disk = fabricNamed(filepath.Base(path))
@@ -152,6 +150,23 @@ func (v *Volumes) placeAt(kind, path string, block bool) place {
 		p.disk = targetNamed(filepath.Base(filepath.Dir(path)), filepath.Base(path))
 	}
 	return p
+}
+
+// recordAt is the record of a place, with its one disk; not one that cannot be believed.
+func (v *Volumes) recordAt(path string) (r record, is bool) {
+	text, err := os.ReadFile(v.recordOf(path))
+	if err != nil || json.Unmarshal(text, &r) != nil || r.Path != path {
+		return record{}, false
+	}
+	switch {
+	case r.ISCSI != nil && r.ISCSI.check() == nil && lies(path, r.ISCSI):
+		r.FC = nil
+	case r.FC != nil && r.FC.check() == nil && lies(path, r.FC):
+		r.ISCSI = nil
+	default:
+		return record{}, false
+	}
+	return r, true
 }
 
 // lies says whether a place is that of a disk.

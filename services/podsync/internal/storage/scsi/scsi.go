@@ -5,14 +5,16 @@
 // It owns <root>/plugins/kubernetes.io/iscsi and fc, which are as the kubelet has them,
 // what beside them says which volumes those are (plugins/polylet~disks), and the mounts and
 // devices of such volumes in the pods' directories. It must never take a disk away that
-// somebody holds open, never log out of a target that others use, never run a shell, never
-// show a secret in an error or a log, and never believe what lies in a volume. What may wait
-// for a disk that does not answer is done apart.
+// somebody holds open, never log out of a target that others use, never end a session or
+// change a record that was there before, never run a shell, never show a secret in an error
+// or a log, and never believe what lies in a volume. What may wait for a disk that does not
+// answer is done apart.
 // Source: the kubelet's behaviour, https://kubernetes.io/docs/concepts/storage/volumes/ and
 // https://github.com/open-iscsi/open-iscsi
 package scsi
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"time"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/polylet/polylet/internal/turn"
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
+	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
@@ -53,6 +56,8 @@ type Config struct {
 	RootDir string
 	// Sys and Dev are where the kernel shows devices; empty is /sys and /dev.
 	Sys, Dev string
+	// Boot is the machine's present start, by its ID; empty asks the kernel.
+	Boot string
 }
 
 // Deps are what Volumes need.
@@ -92,6 +97,7 @@ func New(cfg Config, deps Deps) *Volumes {
 	if cfg.Dev == "" {
 		cfg.Dev = "/dev"
 	}
+	cfg.Boot = cmp.Or(cfg.Boot, kernel.BootID(), "one that has no ID")
 	if deps.Run == nil {
 		deps.Run = run
 	}

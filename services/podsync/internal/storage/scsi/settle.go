@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,11 +126,15 @@ func (v *Volumes) detach(ctx context.Context, p place) error {
 		}
 	}
 	t, is := p.disk.(*target)
-	if !is || slices.ContainsFunc(others, func(o place) bool {
-		other, is := o.disk.(*target)
-		return is && other.Iqn == t.Iqn && slices.ContainsFunc(other.Portals, func(portal string) bool { return slices.Contains(t.Portals, portal) })
-	}) {
+	if !is {
 		return nil
+	}
+	heirs := slices.DeleteFunc(others, func(o place) bool {
+		other, is := o.disk.(*target)
+		return !is || other.Iqn != t.Iqn || !slices.ContainsFunc(other.Portals, func(portal string) bool { return slices.Contains(t.Portals, portal) })
+	})
+	if len(heirs) > 0 {
+		return v.handOver(t, heirs)
 	}
 	return v.logOut(ctx, t)
 }
@@ -181,8 +186,8 @@ func (v *Volumes) release(ctx context.Context, d disk) (err error) {
 	return nil
 }
 
-// logOut ends the sessions with a target, unless a disk of them is in use that nobody here
-// knows of.
+// logOut ends the sessions with a target that were begun for its disk, unless a disk of the
+// target is in use that nobody here knows of.
 func (v *Volumes) logOut(ctx context.Context, t *target) error {
 	sessions, err := v.sessions(t.Iqn)
 	if err != nil {
@@ -209,23 +214,26 @@ func (v *Volumes) logOut(ctx context.Context, t *target) error {
 		klog.FromContext(ctx).Info("The session with an iSCSI target stays: another disk of it is in use, which is of no pod", "path", held)
 		return nil
 	}
-	for _, portal := range t.Portals {
-		node := []string{"-m", "node", "-p", portal, "-T", t.Iqn, "-I", t.Iface}
-		for _, what := range [][]string{{"--logout"}, {"-o", "delete"}} {
-			_, err := v.iscsiadm(ctx, slices.Concat(node, what)...)
-			if errors.Is(err, rpcerr.ErrUnavailable) && len(sessions) == 0 {
-				return nil // it was never logged in to
-			}
-			if unless(err, codeNoObject, codeNoSession) != nil {
-				return fmt.Errorf("log out of %s at %s: %w", t.Iqn, portal, err)
-			}
+	cloned := map[string]bool{}
+	if t.cloned() {
+		cloned[t.Iface] = true
+	}
+	for _, m := range v.all(t) {
+		err := v.undo(ctx, t, m, sessions)
+		if errors.Is(err, rpcerr.ErrUnavailable) && len(sessions) == 0 {
+			return nil // it was never logged in to
+		}
+		if err != nil {
+			return err
+		}
+		if m.Cloned {
+			cloned[m.Iface] = true
 		}
 	}
-	if !t.cloned() {
-		return nil
-	}
-	if _, err := v.iscsiadm(ctx, "-m", "iface", "-I", t.Iface, "-o", "delete"); unless(err, codeNoObject, codeNoSession) != nil {
-		return fmt.Errorf("delete the interface %s: %w", t.Iface, err)
+	for _, iface := range slices.Sorted(maps.Keys(cloned)) {
+		if _, err := v.iscsiadm(ctx, "-m", "iface", "-I", iface, "-o", "delete"); unless(err, codeNoObject, codeNoSession) != nil {
+			return fmt.Errorf("delete the interface %s: %w", iface, err)
+		}
 	}
 	return nil
 }

@@ -130,17 +130,22 @@ func (v *Volumes) guard(ctx context.Context, w *wanted, p place, device string) 
 
 // attach has the node have a disk. What it is is written before.
 func (v *Volumes) attach(ctx context.Context, w *wanted, p place) (device string, err error) {
-	if err := v.keep(p, false); err != nil {
-		return "", err
-	}
 	done, err := v.disks.TakeWithin(ctx, w.disk.turn())
 	if err != nil {
 		return "", err
 	}
 	defer done()
+	if t, is := w.disk.(*target); is {
+		if err := v.remember(p, t); err != nil {
+			return "", err
+		}
+	}
+	if err := v.keep(p, false); err != nil {
+		return "", err
+	}
 	switch d := w.disk.(type) {
 	case *target:
-		return v.attachISCSI(ctx, w, d)
+		return v.attachISCSI(ctx, &login{want: w, place: p, target: d})
 	case *fabric:
 		return v.attachFC(ctx, d)
 	}

@@ -171,6 +171,8 @@ type target struct {
 	InitiatorName string
 	// TargetPortal is the first portal as the volume's spec spells it.
 	TargetPortal string `json:",omitempty"`
+	// Made is what is taken away with the disk; nil when nobody knows.
+	Made []made
 }
 
 func (t *target) kind() string { return iscsi }
@@ -211,6 +213,11 @@ func (t *target) check() error {
 	}
 	if t.InitiatorName != "" {
 		if err := word("initiatorName", t.InitiatorName); err != nil {
+			return err
+		}
+	}
+	for _, m := range t.Made {
+		if err := errors.Join(word("portal", m.Portal), word("interface", m.Iface)); err != nil {
 			return err
 		}
 	}

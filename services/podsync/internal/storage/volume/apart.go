@@ -36,40 +36,65 @@ const subPathWithin = time.Minute
 // errNoServer ends the wait for a server.
 var errNoServer = errors.New("the volume's server does not answer")
 
-// isServed says whether somebody is asked about what lies in a volume who may not answer.
-func (s *Set) isServed(pod *v1.Pod, volumeName, path string) (bool, error) {
-	v := podutil.Volume(pod, volumeName)
-	if s.deps.Apart == nil || v == nil {
-		return false, nil
-	}
-	b, _ := s.boundOf(pod.UID, volumeName)
-	if v.CSI == nil && v.NFS == nil && b.Kind != claims.CSI && b.Kind != claims.NFS && !b.Served {
-		return false, nil
-	}
-	served, err := s.deps.Mounter.Served(path)
-	return served[path], err
+// subPath is one whose way leads to somebody who may not answer.
+type subPath struct {
+	whose        string // who may not answer
+	name         string // the volume's in the pod's spec
+	volume, path string
+	ofHost       bool // what the host has
+	target       string
 }
 
-// subPathApart makes a subPath of a volume whose server may not answer: whoever waits for
-// that is another process, and meanwhile the pod's turn is not taken.
-func (s *Set) subPathApart(ctx context.Context, uid types.UID, volumeName, volume, path, target string) error {
-	err := s.work(ctx, uid, "subPath "+target+" "+path, func(ctx context.Context, _ *chown) error {
+// askedForSubPath is who is asked for a path in a volume and may not answer; empty when nobody
+// is. What the host has may lie with a server, and so may anything that is mounted below it.
+func (s *Set) askedForSubPath(pod *v1.Pod, volumeName, volume, path string, ofHost bool) (whose string, err error) {
+	v := podutil.Volume(pod, volumeName)
+	if s.deps.Apart == nil || v == nil {
+		return "", nil
+	}
+	b, _ := s.boundOf(pod.UID, volumeName)
+	if v.CSI != nil || v.NFS != nil || b.Kind == claims.CSI || b.Kind == claims.NFS || b.Served {
+		served, err := s.deps.Mounter.Served(volume)
+		if err != nil {
+			return "", err
+		}
+		if served[volume] {
+			return mount.Filesystem(volume), nil
+		}
+	}
+	if !ofHost {
+		return "", nil
+	}
+	return s.deps.Mounter.AskedAt(filepath.Join(volume, path))
+}
+
+// subPathApart makes a subPath: whoever waits for an answer is another process, and meanwhile
+// the pod's turn is not taken.
+func (s *Set) subPathApart(ctx context.Context, uid types.UID, p subPath) error {
+	err := s.work(ctx, uid, "subPath "+p.target+" "+p.path, func(ctx context.Context, _ *chown) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, subPathWithin, errNoServer)
 		defer cancel()
-		_, err := s.deps.Apart.Do(ctx, mount.Filesystem(volume), callSubPath, volume, filepath.Clean(path), target)
+		args := []string{p.volume, filepath.Clean(p.path), p.target}
+		if p.ofHost {
+			args = append(args, ofHostFlag)
+		}
+		_, err := s.deps.Apart.Do(ctx, p.whose, callSubPath, args...)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("subPath %q of volume %q: %w", path, volumeName, err)
+		return fmt.Errorf("subPath %q of volume %q: %w", p.path, p.name, err)
 	}
 	return nil
 }
 
+// ofHostFlag says to a process that a volume is what the host has.
+const ofHostFlag = "of-host"
+
 func subPathCall(args []string) (string, error) {
-	if len(args) != 3 {
+	if len(args) != 3 && (len(args) != 4 || args[3] != ofHostFlag) {
 		return "", fmt.Errorf("%s takes a volume, a path in it, and a path", callSubPath)
 	}
-	found, err := openBeneath(args[0], args[1])
+	found, err := findSubPath(args[0], args[1], len(args) == 4)
 	if err != nil {
 		return "", err
 	}

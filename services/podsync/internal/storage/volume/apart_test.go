@@ -17,6 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -75,6 +77,33 @@ func TestASubPathOfAServersVolumeIsLookedUpByAnotherProcess(t *testing.T) {
 	}
 	if _, err := f.set.SubPath(t.Context(), pod, "main", 3, "v", "../x"); err == nil || len(others.all()) != 2 {
 		t.Errorf("what leads out is looked up: %v", err)
+	}
+}
+
+// TestASubPathOfAHostPathThatLiesWithAServerIsLookedUpByAnotherProcess, also if only what is
+// mounted below the volume does.
+func TestASubPathOfAHostPathThatLiesWithAServerIsLookedUpByAnotherProcess(t *testing.T) {
+	f := newFixture(t)
+	others := &processes{do: func(context.Context) error { return nil }}
+	f.set.deps.Apart = others
+	path := served(t, f) // podsync itself would not find it
+	above, local := filepath.Dir(filepath.Dir(path)), t.TempDir()
+	pod := podWith(hostPathVolume("v", path, v1.HostPathUnset), hostPathVolume("w", above, v1.HostPathUnset), hostPathVolume("l", local, v1.HostPathUnset))
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, c := range []struct{ volume, at, subPath string }{{"v", path, "b"}, {"w", above, filepath.Base(filepath.Dir(path)) + "/c"}, {"l", "", "d"}} {
+		target, err := f.set.SubPath(t.Context(), pod, "main", 0, c.volume, c.subPath)
+		if err != nil {
+			t.Errorf("%s: %v", c.volume, err)
+		}
+		if c.at != "" {
+			want = append(want, "subpath "+c.at+" "+c.subPath+" "+target+" "+ofHostFlag)
+		}
+	}
+	if got := others.all(); !slices.Equal(got, want) {
+		t.Errorf("asked for %q, want %q", got, want)
 	}
 }
 
@@ -185,7 +214,7 @@ func TestNoSubPathIsLookedUpWhileItsVolumesAreTakenDown(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- f.set.Teardown(t.Context(), "uid-1") }()
 		time.Sleep(time.Second)
-		if err := f.set.subPathApart(t.Context(), "uid-1", "v", path, "a", "/target"); !errors.Is(err, errTornDown) || len(others.all()) != 0 {
+		if err := f.set.subPathApart(t.Context(), "uid-1", subPath{whose: "s", name: "v", volume: path, path: "a", target: "/target"}); !errors.Is(err, errTornDown) || len(others.all()) != 0 {
 			t.Errorf("%v, asked for %q", err, others.all())
 		}
 		if err := <-done; err != nil {
@@ -265,8 +294,19 @@ func TestASubPathIsFoundByAnotherProcessAsByPodsync(t *testing.T) {
 	if err := os.Symlink("/etc", filepath.Join(volume, "out")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := subPathCall([]string{volume, "out", filepath.Join(f.root, "at", "c", "1")}); err == nil {
-		t.Error("a link leads out of the volume")
+	for _, more := range [][]string{nil, {ofHostFlag}} {
+		if _, err := subPathCall(append([]string{volume, "out", filepath.Join(f.root, "at", "c", "1")}, more...)); err == nil {
+			t.Errorf("a link leads out of the volume: %q", more)
+		}
+	}
+	if err := os.Symlink(filepath.Join(volume, "new"), filepath.Join(volume, "within")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := subPathCall([]string{volume, "within/dir", target}); err == nil {
+		t.Error("a container's path is taken for the host's")
+	}
+	if _, err := subPathCall([]string{volume, "within/dir", target, ofHostFlag}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -318,5 +358,29 @@ func TestWhoeverLooksASubPathUpEndsWithItsPod(t *testing.T) {
 	}
 	if _, err := processes.Do(t.Context(), "another", callSubPath); err == nil || !strings.Contains(err.Error(), "takes a volume") {
 		t.Errorf("its process is left: %v", err)
+	}
+}
+
+// TestAfterARestartAServerIsAskedForTheNamespaceOfItsPod: all pods would else count as those
+// of one namespace, of which one dead server holds up the others.
+func TestAfterARestartAServerIsAskedForTheNamespaceOfItsPod(t *testing.T) {
+	for known, namespace := range map[string]string{"to a source": "tenant", "to the runtime alone": ""} {
+		f := newFixture(t)
+		pod := podWith(nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}))
+		pod.Namespace = "tenant"
+		if err := f.set.Setup(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		mounts := &whoseMounts{Fake: f.mounts}
+		again := f.restarted()
+		again.deps.Mounter = mounts
+		table := podcache.NewTable(1)
+		table.SetPod(pod.UID, []podstate.SandboxRow{{ID: "s", UID: pod.UID, Namespace: "tenant"}}, nil)
+		if err := (Shown{Set: again, Table: table}).Teardown(t.Context(), pod.UID, namespace); err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(mounts.whose, []string{"tenant"}) {
+			t.Errorf("known %s: asked for %q", known, mounts.whose)
+		}
 	}
 }

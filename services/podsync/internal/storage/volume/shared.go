@@ -1,11 +1,13 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
@@ -28,8 +30,10 @@ func (s Shown) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error 
 	return err
 }
 
-// Teardown takes a pod's volumes down, and shows none from its beginning on.
-func (s Shown) Teardown(ctx context.Context, uid types.UID) error {
+// Teardown takes a pod's volumes down, and shows none from its beginning on. namespace is the
+// pod's: so many of its volumes' servers are waited for at once. Where it is empty, no source
+// knows the pod, and what the runtime has of it says that.
+func (s Shown) Teardown(ctx context.Context, uid types.UID, namespace string) error {
 	s.Table.SetVolumes(podcache.Volumes{UID: uid})
-	return s.Set.Teardown(ctx, uid)
+	return s.Set.Teardown(apart.For(ctx, cmp.Or(namespace, s.Table.Namespace(uid))), uid)
 }

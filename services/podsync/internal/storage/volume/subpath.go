@@ -36,30 +36,39 @@ func (s *Set) SubPath(ctx context.Context, pod *v1.Pod, container string, index 
 		return "", err
 	}
 	target := filepath.Join(s.podDir(pod.UID), subPathsDir, volumeName, container, strconv.Itoa(index))
-	served, err := s.isServed(pod, volumeName, volume)
+	ofHost := isHostPath(pod, volumeName) || s.boundToHost(pod.UID, volumeName)
+	whose, err := s.askedForSubPath(pod, volumeName, volume, path, ofHost)
 	if err != nil {
 		return "", err
 	}
 	ctx = apart.For(ctx, pod.Namespace)
-	if served {
-		return target, s.subPathApart(ctx, pod.UID, volumeName, volume, path, target)
+	if whose != "" {
+		return target, s.subPathApart(ctx, pod.UID, subPath{whose: whose, name: volumeName, volume: volume, path: path, ofHost: ofHost, target: target})
 	}
 	_, leave, err := s.enter(ctx, pod.UID)
 	if err != nil {
 		return "", err
 	}
 	defer leave()
-	found, err := openBeneath(volume, filepath.Clean(path))
-	if errors.Is(err, unix.EXDEV) && (isHostPath(pod, volumeName) || s.boundToHost(pod.UID, volumeName)) {
-		if inside, ok := withoutLinks(volume, path); ok {
-			found, err = openBeneath(volume, inside)
-		}
-	}
+	found, err := findSubPath(volume, path, ofHost)
 	if err != nil {
 		return "", fmt.Errorf("subPath %q of volume %q: %w", path, volumeName, err)
 	}
 	defer func() { _ = found.Close() }()
 	return target, bind(s.deps.Mounter, found, target)
+}
+
+// findSubPath opens what a path in a volume leads to. In what the host has, a link may name
+// the whole path of its end.
+func findSubPath(volume, path string, ofHost bool) (*os.File, error) {
+	found, err := openBeneath(volume, filepath.Clean(path))
+	if !ofHost || !errors.Is(err, unix.EXDEV) {
+		return found, err
+	}
+	if inside, ok := withoutLinks(volume, path); ok {
+		return openBeneath(volume, inside)
+	}
+	return nil, err
 }
 
 // bind mounts an open file or directory on target, unless it is there already.

@@ -48,7 +48,9 @@ func (s *Set) takeDown(ctx context.Context, uid types.UID, st *podState) (hadCla
 	st.clear()
 	st.ending = true
 	delete(s.early, uid)
-	ctx = apart.For(ctx, st.namespace) // nobody's, if a previous run has set them up
+	if st.namespace != "" { // else a previous run has set them up
+		ctx = apart.For(ctx, st.namespace)
+	}
 	s.mu.Unlock()
 	if err := s.endWorks(ctx, st); err != nil {
 		return false, err

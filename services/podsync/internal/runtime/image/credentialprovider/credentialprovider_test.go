@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,9 +26,18 @@ import (
 // run as a plugin.
 const behaviour = "POLYLET_TEST_PLUGIN"
 
+// asPodsync has it run a plugin, as podsync does.
+const asPodsync = "podsync"
+
 // TestMain makes the test binary a plugin when it is asked to be one.
 func TestMain(m *testing.M) {
-	if how := os.Getenv(behaviour); how != "" {
+	switch how := os.Getenv(behaviour); how {
+	case "":
+	case asPodsync:
+		_, err := run(context.Background(), filepath.Join(os.Getenv("PLUGIN_DIR"), "plugin"), newProvider("pid", os.Getenv("PLUGIN_LOG")), &credentialproviderv1.CredentialProviderRequest{})
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	default:
 		os.Exit(plugin(how))
 	}
 	os.Exit(m.Run())
@@ -46,6 +56,11 @@ func plugin(how string) int {
 	_ = log.Close()
 	version, kind, more := pluginV1, "Image", ""
 	switch how {
+	case "pid":
+		if err := os.WriteFile(os.Getenv("PLUGIN_LOG")+".pid", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+			return 1
+		}
+		time.Sleep(time.Hour)
 	case "fail":
 		fmt.Fprintln(os.Stderr, "the cloud is away")
 		return 3
@@ -97,12 +112,17 @@ func newBench(t *testing.T, how string) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{log: filepath.Join(dir, "log"), dir: dir, accounts: map[string]*v1.ServiceAccount{}}
-	b.provider = kubeletconfigv1.CredentialProvider{
+	b.provider = *newProvider(how, b.log)
+	return b
+}
+
+// newProvider is what is configured of a plugin.
+func newProvider(how, log string) *kubeletconfigv1.CredentialProvider {
+	return &kubeletconfigv1.CredentialProvider{
 		Name: "plugin", MatchImages: []string{"reg.io", "*.reg.io"}, APIVersion: pluginV1, Args: []string{"--flag"},
 		DefaultCacheDuration: &metav1.Duration{Duration: time.Hour},
-		Env:                  []kubeletconfigv1.ExecEnvVar{{Name: behaviour, Value: how}, {Name: "PLUGIN_LOG", Value: b.log}},
+		Env:                  []kubeletconfigv1.ExecEnvVar{{Name: behaviour, Value: how}, {Name: "PLUGIN_LOG", Value: log}},
 	}
-	return b
 }
 
 func (b *bench) ServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {

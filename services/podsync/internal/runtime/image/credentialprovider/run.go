@@ -48,8 +48,8 @@ func run(ctx context.Context, program string, p *kubeletconfigv1.CredentialProvi
 	}
 	answer, complaint := &bounded{most: mostAnswer}, &bounded{most: mostComplaint}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), answer, complaint
-	// What the plugin has started ends with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// What the plugin has started ends with it, and it ends with this process.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = killWait
 	if err := cmd.Run(); err != nil {

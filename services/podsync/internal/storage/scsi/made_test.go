@@ -1,0 +1,170 @@
+package scsi
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	recordOfPortal = "nodes/" + iqn + "/" + portal
+	node           = "iscsiadm -m node -p " + portal + " -T " + iqn + " -I default "
+)
+
+// endedAfter sets a volume up, restarts, takes it down, and says what was asked for from then
+// on.
+func (b *bench) endedAfter(lun int32) string {
+	b.t.Helper()
+	r := b.inline("uid-1", "v", source(lun))
+	b.setUp(r)
+	before := b.read("asked")
+	b.restart()
+	b.takeDown(r)
+	b.settleAll()
+	b.bare()
+	return strings.TrimPrefix(b.read("asked"), before)
+}
+
+// TestARecordIsKnownToBeOursBeforeItIsMade: who crashes in between would leave one that
+// nobody removes.
+func TestARecordIsKnownToBeOursBeforeItIsMade(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	crashed := errors.New("it has crashed")
+	b.deps.Run = func(ctx context.Context, program string, args ...string) (string, error) {
+		said, err := run(ctx, program, args...)
+		if b.read(recordOfPortal) != "" {
+			return "", crashed
+		}
+		return said, err
+	}
+	if _, err := b.Setup(t.Context(), b.inline("uid-1", "v", source(0))); !errors.Is(err, crashed) {
+		t.Fatal(err)
+	}
+	b.make(recordOfPortal, "new") // what comes after a failure is not done either
+	b.restart()
+	names, err := b.Left()
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	if left, err := b.Settle(t.Context(), names[0]); left || err != nil {
+		t.Errorf("%v, %v", left, err)
+	}
+	b.bare()
+	if b.read(recordOfPortal) != "" {
+		t.Error("the record is left")
+	}
+}
+
+// TestASessionThatTheAdministratorHasBegunStays, with its record: the machine's own disks may
+// be had by it.
+func TestASessionThatTheAdministratorHasBegunStays(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.make(recordOfPortal, "the administrator's")
+	begin(b.host, portal)
+	if asked := b.endedAfter(0); strings.Contains(asked, "--logout") || strings.Contains(asked, "delete") {
+		t.Errorf("asked\n%s", asked)
+	}
+	if b.read(recordOfPortal) != "the administrator's" || b.read("sys/class/iscsi_host/host2/device/session2/iscsi_session/session2/targetname") == "" {
+		t.Error("the session or its record is gone")
+	}
+}
+
+func TestARecordOfTheAdministratorsIsUsedAsItIs(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.make(recordOfPortal, "the administrator's")
+	if asked := b.endedAfter(0); !strings.Contains(asked, node+"--logout") || strings.Contains(asked, "delete") {
+		t.Errorf("asked\n%s", asked)
+	}
+	if asked := b.read("asked"); b.read(recordOfPortal) != "the administrator's" || strings.Contains(asked, "-o new") || strings.Contains(asked, "-o update") {
+		t.Errorf("it is changed; asked\n%s", asked)
+	}
+}
+
+// TestASessionThatALaterBootHasBegunStays: the machine has begun it by its administrator's
+// record, though one before was begun for the volume.
+func TestASessionThatALaterBootHasBegunStays(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.make(recordOfPortal, "the administrator's")
+	b.setUp(b.inline("uid-1", "v", source(0)))
+	for _, at := range []string{b.podDir("uid-1", "volumes", "iscsi", "v"), filepath.Join(b.host, "root/plugins/kubernetes.io/iscsi/iface-default", portal+"-"+iqn+"-lun-0")} {
+		if err := b.mounts.Unmount(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.boot = "boot-2"
+	b.restart()
+	if asked := b.endedAfter(0); strings.Contains(asked, "--logout") || strings.Contains(asked, "delete") {
+		t.Errorf("asked\n%s", asked)
+	}
+}
+
+// TestWhatWasMadeForADiskIsLeftToAnotherOfItsTarget also if the other one had come before, by
+// a session of the administrator's, who has ended that.
+func TestWhatWasMadeForADiskIsLeftToAnotherOfItsTarget(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"1": "sd", "2": "se"}`)
+	begin(b.host, portal)
+	first, second := b.inline("uid-1", "v", source(1)), b.inline("uid-2", "w", source(2))
+	b.setUp(first)
+	if err := os.RemoveAll(filepath.Join(b.host, "sys/class/iscsi_host/host2")); err != nil {
+		t.Fatal(err)
+	}
+	b.setUp(second)
+	b.takeDown(second)
+	b.settleAll()
+	if strings.Contains(b.read("asked"), "--logout") {
+		t.Error("the session is taken from the other disk")
+	}
+	b.restart()
+	b.takeDown(first)
+	b.settleAll()
+	b.bare()
+	if !b.wasAsked(node+"--logout") || b.read(recordOfPortal) != "" {
+		t.Errorf("asked\n%s", b.read("asked"))
+	}
+}
+
+// TestWhatAReleaseBeforeHasMadeIsTakenAway, which has not kept what that is.
+func TestWhatAReleaseBeforeHasMadeIsTakenAway(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	r := b.inline("uid-1", "v", source(0))
+	b.setUp(r)
+	kept, err := filepath.Glob(filepath.Join(b.host, "root/plugins/polylet~disks/*.json"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("%q, %v", kept, err)
+	}
+	at := strings.TrimPrefix(kept[0], b.host)
+	before, _, _ := strings.Cut(b.read(at), `,"Made"`)
+	b.make(at, before+`},"namespace":"ns"}`)
+	b.restart()
+	b.takeDown(r)
+	b.settleAll()
+	b.bare()
+	if !b.wasAsked(node+"--logout") || b.read(recordOfPortal) != "" {
+		t.Errorf("asked\n%s", b.read("asked"))
+	}
+}
+
+// TestWhatWasMadeIsRememberedWhenADiskIsAttachedAgain, as after a crash: the session is there
+// then.
+func TestWhatWasMadeIsRememberedWhenADiskIsAttachedAgain(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.mounts.Fail = func(call, _ string) error { return onlyAt(call, "device") }
+	if _, err := b.Setup(t.Context(), b.inline("uid-1", "v", source(0))); err == nil {
+		t.Fatal("it is mounted")
+	}
+	b.mounts.Fail = nil
+	b.restart()
+	if asked := b.endedAfter(0); !strings.Contains(asked, node+"--logout") || b.read(recordOfPortal) != "" {
+		t.Errorf("asked\n%s", asked)
+	}
+}
