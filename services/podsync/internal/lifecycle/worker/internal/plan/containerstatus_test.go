@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -34,6 +35,55 @@ func TestAPodThatEndsTellsHowItsContainersEnded(t *testing.T) {
 		if s := cs.State.Terminated; s == nil || s.ExitCode != 143 {
 			t.Errorf("container %s: %+v, want that it exited with 143", cs.Name, cs.State)
 		}
+	}
+}
+
+// A pod that ends while its init containers run: what was begun counts as a failure, and
+// what comes after that was never reached.
+func TestAPodThatEndsTellsHowFarItsInitContainersCame(t *testing.T) {
+	const failed, unreached = "ContainerStatusUnknown 137", "waits"
+	for name, tc := range map[string]struct {
+		pod  *v1.Pod
+		play func(w *world)
+		want []string
+	}{
+		"nothing was made": {
+			pod: withInit(testPod(v1.RestartPolicyAlways, "a"), "i1", "i2"), play: func(*world) {}, want: []string{failed, unreached},
+		},
+		"the second failed": {
+			pod: withInit(testPod(v1.RestartPolicyAlways, "a"), "i1", "i2", "i3"),
+			play: func(w *world) {
+				w.exits["i1"], w.exits["i2"] = []int32{0}, []int32{3, 3, 3, 3, 3, 3, 3}
+				w.settle(20 * time.Second)
+			},
+			want: []string{"Completed 0", "Error 3", unreached},
+		},
+		"the first was lost while the second ran": {
+			pod: withInit(testPod(v1.RestartPolicyAlways, "a"), "i1", "i2", "i3"),
+			play: func(w *world) {
+				w.exits["i1"] = []int32{0}
+				w.settle(20 * time.Second)
+				w.drop(w.newest("i1").ID)
+				w.s.Reported = v1.PodStatus{}
+			},
+			want: []string{failed, "Error 137", unreached},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(tc.pod)
+			tc.play(w)
+			w.s.TakeStop(podstate.Stop{Reason: "Evicted", Message: "low"}, true, w.s.Now)
+			w.settle(time.Minute)
+			for i, cs := range w.out.Status.InitContainerStatuses {
+				got := unreached
+				if end := cs.State.Terminated; end != nil {
+					got = fmt.Sprint(end.Reason, " ", end.ExitCode)
+				}
+				if got != tc.want[i] || cs.Ready != (got == "Completed 0") {
+					t.Errorf("init container %s: %s, ready %v, want %s", cs.Name, got, cs.Ready, tc.want[i])
+				}
+			}
+		})
 	}
 }
 
