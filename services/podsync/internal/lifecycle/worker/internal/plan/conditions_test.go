@@ -2,8 +2,12 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // Each case is a status of a condition, with its reason and message.
@@ -60,5 +64,42 @@ func TestTheConditionsSayWhatIsMissing(t *testing.T) {
 			}
 			t.Errorf("absent; there are %+v", out.Status.Conditions)
 		})
+	}
+}
+
+func TestAConditionKeepsItsTimeWhileItsStatusIsTheSame(t *testing.T) {
+	s := scene(testPod(v1.RestartPolicyAlways, "a"), "a running")
+	s.Now = start.Add(time.Hour)
+	early := metav1.NewTime(start)
+	s.Reported.Conditions = []v1.PodCondition{
+		{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: early},
+		{Type: v1.ContainersReady, Status: v1.ConditionFalse, LastTransitionTime: early},
+	}
+	st := Plan(s).Status
+	for kind, want := range map[v1.PodConditionType]time.Time{v1.PodReady: start, v1.ContainersReady: s.Now, v1.PodScheduled: s.Now} {
+		if got := conditionOf(st, kind); got.Status != v1.ConditionTrue || !got.LastTransitionTime.Time.Equal(want) {
+			t.Errorf("%s: %+v, want it since %v", kind, got, want)
+		}
+	}
+}
+
+func TestWhyTheNodeEndsAPodIsAConditionOnceThePodHasEnded(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	w.s.TakeStop(podstate.Stop{Reason: "Evicted", Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}, true, w.s.Now)
+	if st := Plan(w.s).Status; condition(st, v1.DisruptionTarget) != "absent" || condition(st, v1.PodReadyToStartContainers) != v1.ConditionTrue {
+		t.Errorf("while it runs: %+v", st.Conditions)
+	}
+	w.end(w.newest("a"), 0)
+	if st := Plan(w.s).Status; condition(st, v1.DisruptionTarget) != v1.ConditionTrue || condition(st, v1.PodReadyToStartContainers) != v1.ConditionFalse {
+		t.Errorf("when it has ended, and its sandbox is there: %+v", st.Conditions)
+	}
+}
+
+func TestARejectedPodIsScheduledAndNothingElse(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.s.Admission = podstate.Admission{Decision: podstate.Rejected, Reason: "OutOfcpu"}
+	if st := Plan(w.s).Status; len(st.Conditions) != 1 || st.Conditions[0].Type != v1.PodScheduled {
+		t.Errorf("%+v", st.Conditions)
 	}
 }

@@ -79,6 +79,9 @@ func TestAPodThatEndsTellsHowFarItsInitContainersCame(t *testing.T) {
 				if end := cs.State.Terminated; end != nil {
 					got = fmt.Sprint(end.Reason, " ", end.ExitCode)
 				}
+				if w.out.Status.ContainerStatuses[0].State.Waiting == nil {
+					t.Errorf("the container after them: %+v", w.out.Status.ContainerStatuses[0].State)
+				}
 				if got != tc.want[i] || cs.Ready != (got == "Completed 0") {
 					t.Errorf("init container %s: %s, ready %v, want %s", cs.Name, got, cs.Ready, tc.want[i])
 				}
@@ -438,5 +441,17 @@ func TestWhatWasToldOfAContainerThatTheRuntimeHasLostStays(t *testing.T) {
 	w.settle(time.Minute)
 	if after := w.out.Status.ContainerStatuses[0]; !equality.Semantic.DeepEqual(before, after) {
 		t.Errorf("it is told as\n%+v, was\n%+v", after, before)
+	}
+}
+
+func TestWhatWasOnlyMadeHasNoIDAndWhatHasNoImageTheSpecs(t *testing.T) {
+	s := scene(testPod(v1.RestartPolicyNever, "a", "b"), "a created", "b 3")
+	s.Observed.Containers[0].Image, s.Observed.Containers[0].ImageID = "other:1", "sha256:1"
+	st := Plan(s).Status.ContainerStatuses
+	if a := st[0]; a.ContainerID != "" || a.ImageID != "" || a.Image != "img" {
+		t.Errorf("made: %+v", a)
+	}
+	if b := st[1]; b.ContainerID != "containerd://c1" || b.Image != "img" {
+		t.Errorf("ended: %+v", b)
 	}
 }

@@ -95,3 +95,35 @@ func TestASecondReasonToEndAPodOnlyHastensIt(t *testing.T) {
 		}
 	}
 }
+
+func TestADeletionOfAPodThatIsEndingCountsFromThereAndMakesNothingLonger(t *testing.T) {
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	never := -1
+	for _, tc := range []struct {
+		name         string
+		end, deleted int // in seconds
+		given        int64
+		before       []Period
+		left         int64
+	}{
+		{"it gives more than is left", 0, 10, 60, nil, 20},
+		{"it gives less", 0, 10, 5, nil, 5},
+		{"nothing was ending", never, 10, 60, nil, 60},
+		{"the deletion came first", 5, 0, 60, nil, 55},
+		{"a second one that gives less, of one that gave more", 0, 10, 50, []Period{{at(5), 60}}, 20},
+		{"a second one that gives nearly as much as the first", 0, 10, 14, []Period{{at(5), 15}}, 10},
+		{"a second one, the first of which was why it ends", 5, 10, 50, []Period{{at(0), 60}}, 50},
+	} {
+		pod := testPod(v1.RestartPolicyAlways, "a") // of 30 s
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{Time: start}, &tc.given
+		s := NewState("u")
+		s.Pod, s.Now, s.DeletionSince, s.Shortened = pod, at(10), at(tc.deleted), tc.before
+		if tc.end != never {
+			s.EndSince = at(tc.end)
+		}
+		p := planner{s: &s}
+		if left, _ := p.graceLeft(start); left != tc.left {
+			t.Errorf("%s: %d s are left, want %d", tc.name, left, tc.left)
+		}
+	}
+}
