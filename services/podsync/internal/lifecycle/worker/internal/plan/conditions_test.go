@@ -21,6 +21,8 @@ func TestTheConditionsSayWhatIsMissing(t *testing.T) {
 		return p
 	}
 	inits := func() *v1.Pod { return withSidecar(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"), "s") }
+	debugged := testPod(v1.RestartPolicyAlways, "a")
+	debugged.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "d", Image: "img"}}}
 	for _, tc := range []struct {
 		row     string
 		state   State
@@ -40,10 +42,12 @@ func TestTheConditionsSayWhatIsMissing(t *testing.T) {
 		{"ContainersReady: all are", scene(testPod(v1.RestartPolicyAlways, "a", "b"), "a running", "b running"), v1.ContainersReady, v1.ConditionTrue, "", ""},
 		{"ContainersReady: one is not", scene(testPod(v1.RestartPolicyAlways, "a", "b"), "a running"), v1.ContainersReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [b]"},
 		{"ContainersReady: sidecars count", scene(inits(), "i 0", "s unready", "a running"), v1.ContainersReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [s]"},
+		{"ContainersReady: debug containers do not", scene(debugged, "d 3", "a running"), v1.ContainersReady, v1.ConditionTrue, "", ""},
 		{"ContainersReady: the pod succeeded", scene(testPod(v1.RestartPolicyNever, "a"), "a 0"), v1.ContainersReady, v1.ConditionFalse, "PodCompleted", ""},
 		{"ContainersReady: the pod failed", scene(testPod(v1.RestartPolicyNever, "a"), "a 1"), v1.ContainersReady, v1.ConditionFalse, "PodFailed", ""},
 		{"Ready: as the containers", scene(testPod(v1.RestartPolicyAlways, "a"), "a running"), v1.PodReady, v1.ConditionTrue, "", ""},
 		{"Ready: the containers' reason", scene(testPod(v1.RestartPolicyAlways, "a")), v1.PodReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [a]"},
+		{"Ready: the containers' reason comes before a gate's", scene(gated("")), v1.PodReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [a]"},
 		{"Ready: a gate is missing", scene(gated(""), "a running"), v1.PodReady, v1.ConditionFalse, "ReadinessGatesNotReady", `corresponding condition of pod readiness gate "x" does not exist.`},
 		{"Ready: a gate is not met", scene(gated(v1.ConditionFalse), "a running"), v1.PodReady, v1.ConditionFalse, "ReadinessGatesNotReady", `the status of pod readiness gate "x" is not "True", but False`},
 		{"Ready: the gate is met", scene(gated(v1.ConditionTrue), "a running"), v1.PodReady, v1.ConditionTrue, "", ""},

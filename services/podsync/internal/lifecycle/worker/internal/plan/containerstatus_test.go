@@ -444,6 +444,14 @@ func TestWhatWasToldOfAContainerThatTheRuntimeHasLostStays(t *testing.T) {
 	}
 }
 
+func TestAContainerThatWasDueAndNeverMadeHasFailedWhenItsPodHasEnded(t *testing.T) {
+	s := scene(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"), "i 0")
+	s.TakeStop(podstate.Stop{Reason: "Evicted"}, true, s.Now)
+	if st := Plan(s).Status.ContainerStatuses[0]; st.State.Terminated == nil || st.State.Terminated.ExitCode != 137 {
+		t.Errorf("%+v", st.State)
+	}
+}
+
 func TestWhatWasOnlyMadeHasNoIDAndWhatHasNoImageTheSpecs(t *testing.T) {
 	s := scene(testPod(v1.RestartPolicyNever, "a", "b"), "a created", "b 3")
 	s.Observed.Containers[0].Image, s.Observed.Containers[0].ImageID = "other:1", "sha256:1"
@@ -453,5 +461,32 @@ func TestWhatWasOnlyMadeHasNoIDAndWhatHasNoImageTheSpecs(t *testing.T) {
 	}
 	if b := st[1]; b.ContainerID != "containerd://c1" || b.Image != "img" {
 		t.Errorf("ended: %+v", b)
+	}
+}
+
+// The API would refuse all of the status.
+func TestAnEndThatWasToldIsTakenBackOnlyWhereTheAPITakesIt(t *testing.T) {
+	code := func(code int32) v1.ContainerState {
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}}
+	}
+	runs := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	for name, tc := range map[string]struct {
+		policy          v1.RestartPolicy
+		told, now, want v1.ContainerState
+	}{
+		"it failed, and starts again": {v1.RestartPolicyOnFailure, code(3), runs, runs},
+		"it was done":                 {v1.RestartPolicyOnFailure, code(0), runs, code(0)},
+		"it never starts again":       {v1.RestartPolicyNever, code(3), runs, code(3)},
+		"it always does":              {v1.RestartPolicyAlways, code(0), runs, runs},
+		"it has ended once more":      {v1.RestartPolicyNever, code(3), code(4), code(4)},
+		"no end was told":             {v1.RestartPolicyNever, runs, v1.ContainerState{}, v1.ContainerState{}},
+	} {
+		s := scene(testPod(tc.policy, "a"), "a running")
+		s.Reported.ContainerStatuses = []v1.ContainerStatus{{Name: "a", State: tc.told}}
+		p := newPlanner(&s)
+		cs := v1.ContainerStatus{Name: "a", State: tc.now}
+		if p.keepEnd(p.viewOf("a"), &cs); !equality.Semantic.DeepEqual(cs.State, tc.want) {
+			t.Errorf("%s: %+v, want %+v", name, cs.State, tc.want)
+		}
 	}
 }

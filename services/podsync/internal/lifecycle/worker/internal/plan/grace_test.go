@@ -127,3 +127,29 @@ func TestADeletionOfAPodThatIsEndingCountsFromThereAndMakesNothingLonger(t *test
 		}
 	}
 }
+
+func TestAStopThatFailedGetsWhatItWasGivenAtFirst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		failed bool
+		begun  int64
+		want   int64
+	}{
+		"it has not failed":            {false, 0, 7},
+		"it has":                       {true, 0, 30},
+		"it has, and had less":         {true, 20, 20},
+		"it has, and had hardly a bit": {true, 1, shortestGrace},
+		"it was begun":                 {false, 20, 7},
+	} {
+		s := scene(testPod(v1.RestartPolicyAlways, "a"), "a running")
+		if tc.failed {
+			s.Failures[podstate.Key{Kind: podstate.KillContainer, Object: "c0"}] = Failure{Count: 1}
+		}
+		if tc.begun > 0 {
+			s.Stops["c0"] = ContainerStop{GraceSeconds: tc.begun}
+		}
+		p := newPlanner(&s)
+		if got := p.signalled(&s.Observed.Containers[0], grace{whole: 30, left: 7}); got != tc.want {
+			t.Errorf("%s: %d s, want %d", name, got, tc.want)
+		}
+	}
+}

@@ -235,3 +235,48 @@ func TestAnotherSpecLetsWhatFailedBeTriedAnew(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsKeptOfAnAllocationCountsFromThen(t *testing.T) {
+	small, big := resize.Of(sized(amounts("cpu", "1"), v1.NotRequired, "a")), resize.Of(sized(amounts("cpu", "2"), v1.NotRequired, "a"))
+	failed := []podstate.Kind{podstate.ResizeContainer, podstate.RaiseCgroup, podstate.FitCgroup, podstate.PullImage}
+	for name, tc := range map[string]struct {
+		kept *resize.Allocation
+		next resize.Allocation
+		want bool
+	}{
+		"another":                    {&small, big, true},
+		"what it has":                {&small, small, false},
+		"what it has, for the first": {nil, small, true},
+	} {
+		s := scene(sized(amounts("cpu", "1"), v1.NotRequired, "a"))
+		s.Desired, s.Resize.Kept, s.Resize.Began, s.Resize.Raised = s.Pod, tc.kept, start, true
+		for _, kind := range failed {
+			s.Failures[podstate.Key{Kind: kind}] = Failure{Count: 1}
+		}
+		began, inEffect := s.ResizeActed(podstate.Action{Key: podstate.Key{Kind: podstate.KeepAllocation}, Allocation: &tc.next, Generation: 4}, start.Add(time.Second))
+		r := s.Resize
+		if !r.Stored || !r.Kept.Equal(tc.next) || r.Unfinished != tc.want || r.Raised == tc.want || r.Ours != tc.want || (r.Generation == 4) != tc.want || inEffect || began.Equal(start) != tc.want {
+			t.Errorf("%s: %+v, which began %v", name, r, began)
+		}
+		if left := map[bool]int{true: 1, false: len(failed)}[tc.want]; len(s.Failures) != left {
+			t.Errorf("%s: failures %v", name, s.Failures)
+		}
+	}
+}
+
+func TestAResizedPodIsTheOneThatWasAllocatedLast(t *testing.T) {
+	s := scene(sized(amounts("cpu", "1"), v1.NotRequired, "a"))
+	s.Desired = s.Pod
+	big := resize.Of(sized(amounts("cpu", "2"), v1.NotRequired, "a"))
+	if got := s.Resized(); got != s.Pod {
+		t.Errorf("nothing was: %+v", got)
+	}
+	s.Resize.Next = &big
+	if got := s.Resized(); !resize.Of(got).Equal(big) {
+		t.Errorf("it has %+v", got.Spec.Containers[0].Resources)
+	}
+	s.ResizeFailed(podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}, ID: "c"})
+	if len(s.Resize.Unsure) != 0 {
+		t.Errorf("a cgroup that could not be raised leaves open what a container has: %v", s.Resize.Unsure)
+	}
+}

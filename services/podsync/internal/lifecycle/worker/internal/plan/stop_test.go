@@ -348,8 +348,14 @@ func TestWhatAPodThatEndsHasIsTakenFromItWhenItsSandboxesAreDown(t *testing.T) {
 		set  func(s *State)
 		want []podstate.Kind
 	}{
-		"its sandbox is up": {func(*State) {}, []podstate.Kind{podstate.StopSandbox}},
-		"it is down":        {func(s *State) { s.Observed.Sandboxes[0].Ready = false; s.StoppedSandboxes["s"] = true }, []podstate.Kind{podstate.TeardownVolumes, podstate.RemoveCgroup}},
+		"its sandbox is up":              {func(*State) {}, []podstate.Kind{podstate.StopSandbox}},
+		"it is up, and all else is gone": {func(s *State) { s.Cleaned = Cleaned{Volumes: true, Cgroup: true} }, []podstate.Kind{podstate.StopSandbox}},
+		"the node needs room, and its cgroup is there": {func(s *State) {
+			s.Pod.DeletionTimestamp, s.Reclaim, s.Reported.Phase, s.Pod.Status.Phase = nil, true, v1.PodFailed, v1.PodFailed
+			s.Observed.Sandboxes, s.Cleaned = nil, Cleaned{Volumes: true}
+			s.Observed.Containers = []podstate.Container{{ID: "c", Name: "a", State: podstate.StateExited}}
+		}, []podstate.Kind{podstate.RemoveCgroup}},
+		"it is down": {func(s *State) { s.Observed.Sandboxes[0].Ready = false; s.StoppedSandboxes["s"] = true }, []podstate.Kind{podstate.TeardownVolumes, podstate.RemoveCgroup}},
 		"it has nothing more, and its object goes": {func(s *State) {
 			s.Observed.Sandboxes, s.Cleaned = nil, Cleaned{Volumes: true, Cgroup: true}
 		}, []podstate.Kind{podstate.DeleteObject}},
@@ -370,6 +376,34 @@ func TestWhatAPodThatEndsHasIsTakenFromItWhenItsSandboxesAreDown(t *testing.T) {
 		}
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestOnlyAPodThatTheNodeEndsIsOverdue(t *testing.T) {
+	for name, tc := range map[string]struct {
+		stop    bool
+		since   time.Duration
+		periods []Period
+		want    bool
+	}{
+		"one and a half of its 30 s are over":   {true, 45 * time.Second, nil, true},
+		"they are not":                          {true, 44 * time.Second, nil, false},
+		"it is deleted":                         {false, time.Hour, nil, false},
+		"nothing has begun":                     {true, 0, nil, false},
+		"the node gave it less just now":        {true, time.Hour, []Period{{start.Add(-9 * time.Second), 1}}, false},
+		"the node gave it less before it began": {true, 9 * time.Second, []Period{{start.Add(-time.Hour), 1}}, false},
+	} {
+		s := scene(testPod(v1.RestartPolicyAlways, "a"), "a running")
+		if tc.stop {
+			s.Stop = &podstate.Stop{Reason: "Evicted"}
+		}
+		if s.StopPeriods = tc.periods; tc.since > 0 {
+			s.EndSince = s.Now.Add(-tc.since)
+		}
+		p := newPlanner(&s)
+		if p.overdue(); p.out.Overdue != tc.want {
+			t.Errorf("%s: %v", name, p.out.Overdue)
 		}
 	}
 }
