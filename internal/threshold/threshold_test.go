@@ -34,6 +34,40 @@ func TestThresholdsAreReadFromTheConfiguration(t *testing.T) {
 	}
 }
 
+func TestTheMemoryOfAllPodsHasTheHardThresholdOfTheNodes(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings Settings
+		want     []Threshold // of the memory of all pods
+	}{
+		"a part of it, with a reclaim": {
+			Settings{Hard: map[string]string{Memory: "10%"}, MinimumReclaim: map[string]string{Memory: "5%"}, PodsEnforced: true},
+			[]Threshold{{Signal: AllocatableMemory, Amount: Amount{Percent: 10}, Reclaim: Amount{Percent: 5}, Hard: true}},
+		},
+		"one of its own": {
+			Settings{Hard: map[string]string{Memory: "10%", AllocatableMemory: "20%"}, PodsEnforced: true},
+			[]Threshold{{Signal: AllocatableMemory, Amount: Amount{Percent: 20}, Hard: true}},
+		},
+		"the node has a soft one only": {Settings{Soft: map[string]string{Memory: "1Gi"}, SoftGrace: map[string]string{Memory: "10s"}, PodsEnforced: true}, nil},
+		"the node has another only":    {Settings{Hard: map[string]string{"imagefs.available": "150Mi"}, PodsEnforced: true}, nil},
+		"pods are not limited":         {Settings{Hard: map[string]string{Memory: "10%"}}, nil},
+		"it is off":                    {Settings{Hard: map[string]string{Memory: "0%"}, PodsEnforced: true}, nil},
+	} {
+		all, err := Parse(test.settings)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var got []Threshold
+		for _, one := range all {
+			if one.Signal == AllocatableMemory {
+				got = append(got, one)
+			}
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 func TestAThresholdThatMeansNothingIsRefused(t *testing.T) {
 	for name, test := range map[string][4]map[string]string{
 		"unknown signal": {{"memory.free": "1Mi"}}, "no quantity": {{"memory.available": "a lot"}}, "negative": {{"memory.available": "-1"}},
@@ -41,6 +75,10 @@ func TestAThresholdThatMeansNothingIsRefused(t *testing.T) {
 		"soft with a bad grace": {nil, {"memory.available": "1Mi"}, {"memory.available": "soon"}}, "nothing": {{"memory.available": "0"}},
 		"reclaim of no signal": {nil, nil, nil, {"memory.used": "1Mi"}}, "negative reclaim": {nil, nil, nil, {"memory.available": "-1"}}, "not a number": {{"memory.available": "NaN%"}},
 		"space": {{"memory.available": " 10%"}}, "soft nothing": {nil, {"memory.available": "0Mi"}, {"memory.available": "1m"}},
+		"negative part": {{"memory.available": "-15%"}}, "empty": {{"memory.available": ""}}, "two points": {{"memory.available": "10..5%"}},
+		"one of two is unknown": {{"memory.available": "150Mi", "invalid.foo": "150Mi"}}, "soft and negative": {nil, {"memory.available": "-150Mi"}, {"memory.available": "1m"}},
+		"soft with a negative grace": {nil, {"memory.available": "150Mi"}, {"memory.available": "-30s"}}, "empty reclaim": {nil, nil, nil, {"memory.available": ""}},
+		"negative part as reclaim": {nil, nil, nil, {"memory.available": "-15%"}}, "reclaim with two points": {nil, nil, nil, {"memory.available": "10..5%"}},
 	} {
 		if got, err := Parse(Settings{Hard: test[0], Soft: test[1], SoftGrace: test[2], MinimumReclaim: test[3]}); err == nil {
 			t.Errorf("%s: %v and no error", name, got)

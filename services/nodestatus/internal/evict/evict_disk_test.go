@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -36,6 +37,18 @@ func TestWhatNobodyNeedsIsReclaimedBeforeAPodGoes(t *testing.T) {
 		w.pass(10 * time.Second)
 		w.wantStops("not enough was", "hog")
 		if d := w.last(); d.Outcome != Evicted || d.Reclaimed == nil || d.Shortage.Signal != "nodefs.available" {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestAReclaimThatFailsKeepsNoPodFromGoingAndIsTold(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.reclaimErr = errors.New("the runtime does not answer")
+		w.pod("hog", 1, 950*mi)
+		w.pass(10 * time.Second)
+		w.wantStops("nothing was reclaimed", "hog")
+		if d := w.last(); d.Outcome != Evicted || d.Reclaimed == nil || d.Reclaimed.Error != "the runtime does not answer" {
 			t.Errorf("%+v", d)
 		}
 	})

@@ -90,6 +90,7 @@ type world struct {
 	asked      []eviction.Reclaim
 	forgetful  bool   // podsync was just started, and knows no pods yet
 	reclaims   func() // may be nil; what a reclaim does
+	reclaimErr error  // nothing is reclaimed
 	walks      func() // may be nil; what happens while disks are measured anew
 	summaries  []Detail
 	stops      []Stop
@@ -269,6 +270,9 @@ func (w *world) Reclaim(ctx context.Context, what eviction.Reclaim) (Reclaimed, 
 	w.mu.Unlock()
 	if do != nil {
 		do()
+	}
+	if w.reclaimErr != nil {
+		return Reclaimed{}, w.reclaimErr
 	}
 	return Reclaimed{Containers: 1, Images: 2, ImageBytes: 3}, ctx.Err()
 }

@@ -19,6 +19,8 @@ func TestAnEvictionIsExplainedInTheKubeletsWords(t *testing.T) {
 	side := uint64(5000)
 	of.Containers = append(of.Containers, statsapi.ContainerStats{Name: "side", Memory: &statsapi.MemoryStats{WorkingSetBytes: &side}},
 		statsapi.ContainerStats{Name: "debug", Memory: &statsapi.MemoryStats{WorkingSetBytes: &side}})
+	modest, preparing := pod("modest", 0, asks("memory", "100Mi")), pod("preparing", 0, asks("memory", "1Gi"))
+	preparing.Spec.InitContainers = []v1.Container{{Name: "init", Resources: v1.ResourceRequirements{Requests: asks("memory", "100Mi")}}}
 	whole := pod("whole", 0, nil)
 	whole.Spec.Resources = &v1.ResourceRequirements{Requests: asks("memory", "1Mi")}
 	for name, test := range map[string]struct {
@@ -54,6 +56,15 @@ func TestAnEvictionIsExplainedInTheKubeletsWords(t *testing.T) {
 		"processes": {
 			met("pid.available", "2000", 0, 1000, 32768), greedy, of, "The node was low on resource: pids. Threshold quantity: 2k, available: 1k. ",
 			map[string]string{"offending_containers": "", "offending_containers_usage": "", "starved_resource": "pids"},
+		},
+		"nobody is above his request": {
+			met("memory.available", "100Mi", 0, 50*mi, 8<<30), modest, stats("modest", 100*mi, 0, 0, 0, nil), "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. ",
+			map[string]string{"offending_containers": "", "offending_containers_usage": "", "starved_resource": "memory"},
+		},
+		"an init container that runs": {
+			met("memory.available", "100Mi", 0, 50*mi, 8<<30), preparing, &statsapi.PodStats{Containers: []statsapi.ContainerStats{{Name: "init", Memory: of.Memory}}},
+			"The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Container init was using 150Mi, request is 100Mi, has larger consumption of memory. ",
+			map[string]string{"offending_containers": "init", "offending_containers_usage": "150Mi", "starved_resource": "memory"},
 		},
 		"without figures": {
 			met("memory.available", "100Mi", 0, 50*mi, 8<<30), greedy, nil, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. ", map[string]string{},

@@ -87,6 +87,10 @@ func TestForDiskThoseGoFirstThatHaveMostOfWhatLiesOnThatFilesystem(t *testing.T)
 		{"imagefs.available", split, []string{"asked", "layer", "logs", "volumes"}, 0},
 		{"nodefs.inodesFree", one, []string{"asked", "layer", "volumes", "logs"}, 65536 / mi},
 		{"nodefs.inodesFree", apart, []string{"asked", "volumes", "logs", "layer"}, 64768 / mi},
+		{"imagefs.inodesFree", apart, []string{"asked", "layer", "volumes", "logs"}, 0},
+		{"containerfs.inodesFree", apart, []string{"asked", "layer", "volumes", "logs"}, 0},
+		{"nodefs.inodesFree", split, []string{"asked", "layer", "volumes", "logs"}, 0},
+		{"containerfs.inodesFree", split, []string{"asked", "layer", "volumes", "logs"}, 0},
 	} {
 		all := Rank(pressure.Signal{Name: test.signal, Capacity: 1 << 40}, test.layout, pods, f, nil)
 		if got := ranked(all); !slices.Equal(got, test.want) {

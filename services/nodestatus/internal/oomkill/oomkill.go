@@ -8,6 +8,7 @@ package oomkill
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,9 @@ type Kill struct {
 	PID     int
 	// System is whether the machine had no memory left.
 	System bool
+	// Cgroup is the process's, Limit the one that had no memory left; empty where that is
+	// not known.
+	Cgroup, Limit string
 	// Pod is whose process it was, Container of which of its containers; empty for
 	// nobody's.
 	Pod       types.NamespacedName
@@ -100,16 +104,32 @@ func (t *Teller) tellPod(ctx context.Context, k Kill, key string) {
 		return
 	}
 	t.told[container] = k.Time
-	whose := "its memory limit"
-	if k.System {
-		whose = "the node's memory"
-	}
 	about := v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: k.Pod.Namespace, Name: k.Pod.Name, UID: k.PodUID}
 	if k.Container != "" {
 		about.FieldPath = fmt.Sprintf("spec.containers{%s}", k.Container)
 	}
 	t.events.SendPodOnce(ctx, about, node.Event{
 		Type: v1.EventTypeWarning, Reason: "OOMKilling",
-		Message: fmt.Sprintf("Process %s (pid %d) of container %s was killed, for %s was used up", k.Process, k.PID, k.Container, whose),
+		Message: fmt.Sprintf("Process %s (pid %d) of container %s was killed, for %s was used up", k.Process, k.PID, k.Container, usedUp(k)),
 	}, k.Time, key)
+}
+
+// usedUp is whose memory was: who is killed for a limit of all pods (enforceNodeAllocatable)
+// may have none of his own.
+func usedUp(k Kill) string {
+	dashed, underlined := "pod"+string(k.PodUID), "pod"+strings.ReplaceAll(string(k.PodUID), "-", "_")
+	ofPod := func(element string) bool {
+		name := strings.TrimSuffix(element, ".slice")
+		return name == dashed || strings.HasSuffix(name, "-"+underlined)
+	}
+	path := strings.Split(k.Limit, "/")
+	switch i := slices.IndexFunc(path, ofPod); {
+	case k.System:
+		return "the node's memory"
+	case i >= 0 && i == len(path)-1:
+		return "the memory limit of its pod"
+	case i >= 0, k.Limit == k.Cgroup, k.Limit == "":
+		return "its memory limit"
+	}
+	return fmt.Sprintf("the memory limit of cgroup %s, in which other pods are, too,", k.Limit)
 }

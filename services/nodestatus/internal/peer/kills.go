@@ -48,6 +48,7 @@ func killsOf(f *statsv1.WatchOOMKillsResponse) (out []oomkill.Kill) {
 	for _, x := range f.GetKills() {
 		out = append(out, oomkill.Kill{
 			Sequence: x.GetSequence(), Time: x.GetTime().AsTime(), Process: x.GetProcess(), PID: int(x.GetPid()), System: x.GetSystem(),
+			Cgroup: x.GetCgroup(), Limit: x.GetLimitCgroup(),
 			Pod: types.NamespacedName{Namespace: x.GetPodNamespace(), Name: x.GetPodName()}, PodUID: types.UID(x.GetPodUid()), Container: x.GetContainer(),
 		})
 	}

@@ -80,7 +80,7 @@ func TestAThresholdThatWasActedUponIsMetUntilEnoughIsReclaimed(t *testing.T) {
 	for i, step := range []struct {
 		available uint64
 		due       string
-	}{{120, ""}, {99, "memory.available"}, {149, "memory.available"}, {150, ""}, {120, ""}, {99, "memory.available"}} {
+	}{{120, ""}, {100, ""}, {99, "memory.available"}, {149, "memory.available"}, {150, ""}, {120, ""}, {99, "memory.available"}} {
 		var got Judgement
 		state, got = Step(state, thresholds, []Signal{left("memory.available", step.available)}, time.Minute, start.Add(time.Duration(i)*time.Second))
 		if due := signals(got); due != step.due {

@@ -17,6 +17,9 @@ func TestTheGroupsAreThoseOfTheConfigurationLowestPriorityFirst(t *testing.T) {
 		"two periods":            {total: 30 * time.Second, critical: 10 * time.Second, want: []Group{{0, 20 * time.Second}, {systemCritical, 10 * time.Second}}},
 		"fractions of a second":  {total: 30500 * time.Millisecond, critical: 10200 * time.Millisecond, want: []Group{{0, 20 * time.Second}, {systemCritical, 10 * time.Second}}},
 		"critical pods get none": {total: 30 * time.Second, want: []Group{{0, 30 * time.Second}, {systemCritical, 0}}},
+		"all for critical pods":  {total: 5 * time.Second, critical: 5 * time.Second, want: []Group{{0, 0}, {systemCritical, 5 * time.Second}}},
+		"more than there is":     {total: 5 * time.Second, critical: 6 * time.Second},
+		"less than nothing":      {total: 5 * time.Second, critical: -time.Second},
 		"by priority":            {byPriority: []Group{{1000, 5 * time.Second}, {0, 60 * time.Second}}, want: []Group{{0, 60 * time.Second}, {1000, 5 * time.Second}}},
 	} {
 		got := Groups(c.byPriority, c.total, c.critical)

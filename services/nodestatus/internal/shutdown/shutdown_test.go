@@ -145,11 +145,11 @@ func (w *world) edit(change func()) {
 // running runs a Manager of two groups while do runs, and returns what happened.
 func running(t *testing.T, pods []Pod, do func(w *world)) string {
 	t.Helper()
-	return runningFrom(t, pods, false, do)
+	return runningFrom(t, Groups(nil, 30*time.Second, 10*time.Second), pods, false, do)
 }
 
 // runningFrom is running; silent: the line has not said whether the machine goes down.
-func runningFrom(t *testing.T, pods []Pod, silent bool, do func(w *world)) string {
+func runningFrom(t *testing.T, groups []Group, pods []Pod, silent bool, do func(w *world)) string {
 	t.Helper()
 	var story string
 	synctest.Test(t, func(t *testing.T) {
@@ -157,7 +157,7 @@ func runningFrom(t *testing.T, pods []Pod, silent bool, do func(w *world)) strin
 			t: t, start: time.Now(), line: make(chan Signal), change: make(chan struct{}, 1), pods: pods,
 			takes: map[string]time.Duration{}, stopped: map[string]bool{},
 		}
-		m := New(Groups(nil, 30*time.Second, 10*time.Second), Deps{Line: w, Pods: w, Events: w, SetNode: w.SetNode})
+		m := New(groups, Deps{Line: w, Pods: w, Events: w, SetNode: w.SetNode})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
@@ -200,6 +200,25 @@ func TestPodsEndByPriorityAndTheMachineWaitsForThemAndNoLonger(t *testing.T) {
 	})
 	wantStory(t, got, "0s admits: true", "0s Shutdown: Shutdown manager detected shutdown event", "0s node goes down: true", "0s admits: false",
 		"0s stop web within 20s", "3s web ended", "3s stop dns within 10s", "7s dns ended", "7s done")
+}
+
+func TestPodsOfAGroupWithoutTimeAreStoppedAllTheSame(t *testing.T) {
+	for _, c := range []struct {
+		total, critical time.Duration
+		want            string
+	}{
+		{30 * time.Second, 0, "0s stop web within 30s\n30s stop dns within 0s\n30s done"},
+		{5 * time.Second, 5 * time.Second, "0s stop web within 0s\n0s stop dns within 5s\n5s done"},
+	} {
+		got := runningFrom(t, Groups(nil, c.total, c.critical), []Pod{pod("web", 0), pod("dns", systemCritical)}, false, func(w *world) {
+			w.takes["web"], w.takes["dns"] = time.Hour, time.Hour
+			w.begin()
+			time.Sleep(40 * time.Second)
+		})
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s, %s of them for critical pods: it went\n%s\nwant\n%s", c.total, c.critical, got, c.want)
+		}
+	}
 }
 
 func TestAGroupWhosePeriodIsOverKeepsTheNextFromNothing(t *testing.T) {
@@ -389,7 +408,7 @@ func TestTheMachineWaitsForTheApiserverToHearOfTheEndsButNotForLong(t *testing.T
 }
 
 func TestAProcessThatStartsInAShutdownAdmitsNothingMeanwhile(t *testing.T) {
-	got := runningFrom(t, []Pod{pod("web", 0)}, true, func(w *world) {
+	got := runningFrom(t, Groups(nil, 30*time.Second, 10*time.Second), []Pod{pod("web", 0)}, true, func(w *world) {
 		time.Sleep(time.Second)
 		w.begin()
 		time.Sleep(10 * time.Second)
@@ -397,7 +416,7 @@ func TestAProcessThatStartsInAShutdownAdmitsNothingMeanwhile(t *testing.T) {
 	if strings.Contains(got, "admits: true") {
 		t.Errorf("it went\n%s", got)
 	}
-	got = runningFrom(t, nil, true, func(*world) { time.Sleep(unheardWait + time.Second) })
+	got = runningFrom(t, Groups(nil, 30*time.Second, 10*time.Second), nil, true, func(*world) { time.Sleep(unheardWait + time.Second) })
 	wantStory(t, got, "10s admits: true")
 }
 

@@ -230,7 +230,7 @@ func directories(pods []inventory.PresentPod) []disk.Directory {
 		}
 		for _, v := range pod.Volumes {
 			if v.HostPath != "" {
-				out = append(out, disk.Directory{Path: v.HostPath, Namespace: whose, FilesystemOnly: v.InMemory || v.PVC != ""})
+				out = append(out, disk.Directory{Path: v.HostPath, Namespace: whose, FilesystemOnly: v.InMemory || v.PVC != "", OwnMount: v.InMemory})
 			}
 		}
 	}

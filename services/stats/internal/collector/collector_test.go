@@ -88,7 +88,7 @@ func pod() inventory.PresentPod {
 func TestWhatIsAMountOfItsOwnIsNotWalked(t *testing.T) {
 	want := []disk.Directory{
 		{Path: "/logs/pod/second", Namespace: "ns"}, {Path: "/v/scratch", Namespace: "ns"},
-		{Path: "/v/memory", Namespace: "ns", FilesystemOnly: true}, {Path: "/v/data", Namespace: "ns", FilesystemOnly: true},
+		{Path: "/v/memory", Namespace: "ns", FilesystemOnly: true, OwnMount: true}, {Path: "/v/data", Namespace: "ns", FilesystemOnly: true},
 	}
 	if diff := cmp.Diff(want, directories([]inventory.PresentPod{pod()})); diff != "" {
 		t.Error(diff)

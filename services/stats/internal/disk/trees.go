@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -17,6 +18,9 @@ type Directory struct {
 	Path string
 	// FilesystemOnly asks for statfs alone: the directory is a mount of its own.
 	FilesystemOnly bool
+	// OwnMount: it is measured like any other where the mount is missing, for what is used
+	// of the filesystem below is not the pod's, and more than any limit of its own.
+	OwnMount bool
 	// Namespace is whose it is; "" is the node's.
 	Namespace string
 	// Flat counts the files in the directory, neither itself nor what is in
@@ -43,7 +47,7 @@ func Measure(ctx context.Context, d Directory, soFar func(Measured)) (Measured, 
 		return Measured{}, err
 	}
 	out := Measured{Filesystem: filesystem, Time: time.Now()}
-	if d.FilesystemOnly {
+	if d.FilesystemOnly && (!d.OwnMount || Apart(d.Path, filepath.Dir(d.Path))) {
 		out.Tree = Tree{Bytes: filesystem.Used(), Inodes: filesystem.InodesUsed()}
 		return out, nil
 	}

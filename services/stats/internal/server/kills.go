@@ -1,6 +1,8 @@
 package server
 
 import (
+	"strings"
+
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -42,8 +44,19 @@ func killOf(k kernellog.Kill, names inventory.View) *statsv1.OOMKill {
 		Sequence: k.Sequence, Time: timestamppb.New(k.Time), Process: k.Process, Pid: int32(k.PID), //nolint:gosec // The kernel's have 22 bits.
 		System: k.System, Cgroup: k.Cgroup, LimitCgroup: k.Limit,
 	}
-	if c, ok := names.Containers[cgroup.ContainerID(k.Cgroup)]; ok {
+	if c, ok := containerOf(k.Cgroup, names); ok {
 		out.PodNamespace, out.PodName, out.PodUid, out.Container = c.Pod.Namespace, c.Pod.Name, c.Pod.UID, c.Name
 	}
 	return out
+}
+
+// containerOf is the outermost container that a cgroup is in: what a container makes
+// within its own is its own, and may have any name.
+func containerOf(name string, names inventory.View) (out inventory.Container, found bool) {
+	for element := range strings.SplitSeq(name, "/") {
+		if c, ok := names.Containers[cgroup.ContainerID(element)]; ok && element != "" {
+			return c, true
+		}
+	}
+	return out, false
 }

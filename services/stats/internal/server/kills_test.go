@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +77,28 @@ func TestAWatcherHearsOfKillsThatWereAndOfEachThatComes(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Who may make cgroups within his own (a systemd in a container) chooses their names.
+func TestAProcessBelongsToTheOutermostContainerWhateverCgroupsThatHasMade(t *testing.T) {
+	own, other := strings.Repeat("b", 64), strings.Repeat("c", 64)
+	names := &inventory.Table{}
+	names.Apply(inventory.Change{Snapshot: true, Containers: []inventory.Container{
+		{ID: own, Name: "web", Pod: inventory.Pod{Namespace: "shop", Name: "web-0", UID: "u"}},
+		{ID: other, Name: "db", Pod: inventory.Pod{Namespace: "bank", Name: "db-0", UID: "v"}},
+	}})
+	for name, c := range map[string]struct{ cgroup, want string }{
+		"its own":                       {"/kubepods/podu/" + own, "web-0"},
+		"one within":                    {"/kubepods/podu/" + own + "/system.slice/app.service", "web-0"},
+		"one within, as systemd has it": {"/kubepods.slice/kubepods-podu.slice/cri-containerd-" + own + ".scope/init.scope", "web-0"},
+		"one with another's name":       {"/kubepods/podu/" + own + "/cri-containerd-" + other + ".scope", "web-0"},
+		"nobody's":                      {"/system.slice/sshd.service", ""},
+		"not known":                     {"", ""},
+	} {
+		if got := killOf(kernellog.Kill{Cgroup: c.cgroup}, names.View()); got.GetPodName() != c.want {
+			t.Errorf("%s: %q, want %q", name, got.GetPodName(), c.want)
+		}
+	}
 }
 
 func TestAWatcherOfKillsHearsAtOnceThatThereAreNone(t *testing.T) {

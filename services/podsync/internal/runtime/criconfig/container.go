@@ -168,7 +168,7 @@ func (b *Builder) terminationLog(pod *v1.Pod, c *v1.Container) (*runtimeapi.Moun
 		return nil, fmt.Errorf("open the termination log in %s to all users: %w", dir, nameless(err))
 	}
 	b.written(file)
-	return &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: file, SelinuxRelabel: true}, nil
+	return &runtimeapi.Mount{ContainerPath: filepath.Join("/", c.TerminationMessagePath), HostPath: file, SelinuxRelabel: true}, nil
 }
 
 // nameless is err without the file's name, which is another one at each try: what

@@ -167,6 +167,20 @@ func TestFilesThatContainersMayWriteToAreToldOf(t *testing.T) {
 	}
 }
 
+// The apiserver takes any path, and a kubelet mounts it below the root directory.
+func TestATerminationLogIsAtAnAbsolutePath(t *testing.T) {
+	for given, want := range map[string]string{"tmp/log": "/tmp/log", "/tmp//log/": "/tmp/log"} {
+		f := newFixture(t)
+		config, err := f.container(t, pod(v1.Container{TerminationMessagePath: given}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := config.Mounts[len(config.Mounts)-1].ContainerPath; got != want {
+			t.Errorf("%q is mounted at %q, want %q", given, got, want)
+		}
+	}
+}
+
 func TestTheHostsFileIsRewrittenInPlace(t *testing.T) {
 	f := newFixture(t)
 	p := pod(v1.Container{})

@@ -50,18 +50,18 @@ func (m messages) of(st *runtimeapi.ContainerStatus) string {
 // file reads the container's termination message file, which lies in its own
 // directory in the pod's. A volume of the pod may be mounted at the same path in
 // the container: it says nothing, and what its host path leads to is the pod's
-// choice.
+// choice. The path as the spec has it need not be absolute; the mount's is.
 func (m messages) file(st *runtimeapi.ContainerStatus) []byte {
-	path := st.GetAnnotations()[cri.AnnotationTerminationMessagePath]
+	at := st.GetAnnotations()[cri.AnnotationTerminationMessagePath]
 	uid, name := st.GetLabels()[cri.LabelPodUID], st.GetLabels()[cri.LabelContainerName]
-	if path == "" || uid == "" || name == "" {
+	if at == "" || uid == "" || name == "" {
 		return nil
 	}
 	own := filepath.Join("pods", uid, "containers", name)
 	for _, mount := range st.GetMounts() {
 		// Some runtimes say where links on the way to the root directory lead.
 		dir, file := filepath.Split(mount.GetHostPath())
-		if mount.GetContainerPath() == path && strings.HasSuffix(filepath.Clean(dir), "/"+own) {
+		if filepath.Join("/", mount.GetContainerPath()) == filepath.Join("/", at) && strings.HasSuffix(filepath.Clean(dir), "/"+own) {
 			return tail(m.podsDir, filepath.Join(m.podsDir, uid, "containers", name, file), maxMessageBytes)
 		}
 	}

@@ -106,6 +106,21 @@ func TestATerminationMessageIsReadFromThePodsOwnFilesOnly(t *testing.T) {
 	}
 }
 
+func TestATerminationMessageIsFoundThoughThePathOfTheSpecIsNotTheMounts(t *testing.T) {
+	dir := hostFiles(t)
+	m := messages{podsDir: filepath.Join(dir, "root/pods"), logsDir: filepath.Join(dir, "logs")}
+	for at, mounted := range map[string]string{"tmp/log": "/tmp/log", "/tmp//log/": "/tmp/log", "tmp/l": "tmp/l"} {
+		st := &runtimeapi.ContainerStatus{
+			Labels:      map[string]string{cri.LabelPodUID: "u", cri.LabelContainerName: "c"},
+			Annotations: map[string]string{cri.AnnotationTerminationMessagePath: at},
+			Mounts:      []*runtimeapi.Mount{{ContainerPath: mounted, HostPath: filepath.Join(dir, "root/pods/u/containers/c/m")}},
+		}
+		if got := m.of(st); got != "own" {
+			t.Errorf("%q, mounted at %q: %q", at, mounted, got)
+		}
+	}
+}
+
 func TestWithoutDirectoriesNoMessageIsRead(t *testing.T) {
 	dir := hostFiles(t)
 	t.Chdir(dir)
