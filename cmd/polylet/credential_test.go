@@ -39,7 +39,7 @@ func TestRootWritesTheKubeconfigBeforeNodestatusHasACertificate(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	says := func(server string) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // inotify: no bubble
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) { // inotify: no bubble
 			text, _ := os.ReadFile(kubeconfig)
 			if strings.Contains(string(text), pki+"/kubelet-client-current.pem") && strings.Contains(string(text), server) {
 				return

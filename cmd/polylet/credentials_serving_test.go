@@ -123,7 +123,7 @@ func nothingElseLeaves(t *testing.T, flags func(pki string) []string) {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("%s is waited for", name)
 		}
 		if got, err := os.ReadFile(dir + "/tls.key"); err != nil || string(got) != string(want) {
@@ -156,7 +156,7 @@ func TestNothingButCertificatesLeavesAsTheAuthorityOfClients(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatal("a pipe is waited for")
 		}
 		if got, err := os.ReadFile(dir + "/client-ca.crt"); err != nil || string(got) != authority("CA") {

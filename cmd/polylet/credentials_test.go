@@ -79,7 +79,7 @@ func TestTheGatewaysCopiesFollowTheirOriginals(t *testing.T) {
 	done := make(chan struct{})
 	go func() { c.follow(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		// Written again each time: the watch may not have stood at the first.
 		put(t, ca, authority("second"))
@@ -329,7 +329,7 @@ func TestACertificateFromTheApiserverReachesTheGatewayWhenItComesAndWhenItIsRota
 	store, copied := nodecert.Store{Dir: pki, Prefix: nodecert.Serving}, filepath.Join(target, "kubelet-server-current.pem")
 	copiedIs := func(pair *nodecert.Pair) {
 		t.Helper()
-		deadline := time.Now().Add(20 * time.Second)
+		deadline := time.Now().Add(30 * time.Second)
 		for {
 			if got, _ := os.ReadFile(copied); string(got) == string(pair.PEM()) {
 				return

@@ -162,7 +162,7 @@ func TestAConfigurationInADirectoryThatIsMadeAnewIsHandedOut(t *testing.T) {
 				if err != nil || next.Config.MaxPods != 2 {
 					t.Errorf("%+v, %v", next, err)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Error("the configuration that was put there is not seen")
 			}
 		})
@@ -178,7 +178,7 @@ func told(t *testing.T, d *directories) {
 			if d.saw(event) {
 				return
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatal("nothing is told")
 		}
 	}
@@ -272,7 +272,7 @@ func TestAnotherTakesThePlaceOfAWatcherThatFailed(t *testing.T) {
 	d.lost(errors.New("read file events: input/output error"))
 	select {
 	case <-d.again.C:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("nothing is looked at again soon")
 	}
 	d.look()
@@ -328,7 +328,7 @@ func TestOfADirectoryThatOnlyLeadsThereWhatIsWrittenIsNotTold(t *testing.T) {
 			if event.Path == base+"/dir/config.yaml" && about[base+"/log"] == 1 {
 				return
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatal("nothing is told")
 		}
 	}
@@ -389,7 +389,7 @@ func TestAClientCAThatComesAfterTheHandoutReachesTheGatewaysFlags(t *testing.T) 
 	becomes(t, dir+"/gateway/args.env", "--tls-cert-file")
 	put(t, ca, authority("the CA"))
 	becomes(t, dir+"/gateway/client-ca.crt", authority("the CA")) // this works
-	end := time.Now().Add(15 * time.Second)
+	end := time.Now().Add(30 * time.Second)
 	for time.Now().Before(end) {
 		args, _ := os.ReadFile(dir + "/gateway/args.env")
 		if strings.Contains(string(args), "--client-ca-file="+dir) {

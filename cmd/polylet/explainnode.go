@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
@@ -31,14 +34,15 @@ func newExplainNodeCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("ask nodestatus what the node is short of: %w", err)
 			}
-			if done, err := structured(cmd, message(resp)); done {
+			waiting := putOff(ctx, dir)
+			if done, err := structured(cmd, nodeDocument(resp, waiting)); done {
 				return err
 			}
 			now := time.Now()
 			if err := showShortages(cmd.OutOrStdout(), resp, now); err != nil {
 				return err
 			}
-			showPutOff(cmd.OutOrStdout(), putOff(ctx, dir), now)
+			showPutOff(cmd.OutOrStdout(), waiting, now)
 			return nil
 		})
 	cmd.Long = "Show what the node is short of and since when, and the newest decisions about it, the newest last: what was\nreclaimed, which pods were considered with which figures, which one was evicted, and why; at last the pods\nwhose start is put off because others of their controller were evicted. A pod that is called node is explained\nby polylet explain default/node."
@@ -78,8 +82,39 @@ func showShortages(out io.Writer, resp *nodestatusv1.ListEvictionDecisionsRespon
 	return nil
 }
 
+// nodeDocument is what nodestatus says as JSON, and beside it under putOff which pods wait;
+// that is missing where podsync does not say.
+func nodeDocument(resp *nodestatusv1.ListEvictionDecisionsResponse, waiting []*podsyncv1.PodWaits) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		raw, err := protojson.Marshal(resp)
+		if err != nil || waiting == nil {
+			return raw, err
+		}
+		var out map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &out); err != nil {
+			return nil, err
+		}
+		list := []json.RawMessage{}
+		for _, pod := range waiting {
+			short := &podsyncv1.PodWaits{Pod: pod.GetPod(), Waits: slices.DeleteFunc(slices.Clone(pod.GetWaits()), func(w *podsyncv1.Wait) bool { return w.GetKind() != "pressure" })}
+			if len(short.GetWaits()) == 0 {
+				continue
+			}
+			raw, err := protojson.Marshal(short)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, raw)
+		}
+		if out["putOff"], err = json.Marshal(list); err != nil {
+			return nil, err
+		}
+		return json.Marshal(out)
+	}
+}
+
 // putOff asks podsync which pods wait though they were admitted, because the node is short
-// of something. Without an answer there are none: the rest is worth showing without it.
+// of something; nil without an answer: the rest is worth showing without it.
 func putOff(ctx context.Context, dir string) []*podsyncv1.PodWaits {
 	conn, err := dial(dir, service.Podsync)
 	if err != nil {
@@ -90,7 +125,7 @@ func putOff(ctx context.Context, dir string) []*podsyncv1.PodWaits {
 	if err != nil {
 		return nil
 	}
-	return resp.GetPods()
+	return append([]*podsyncv1.PodWaits{}, resp.GetPods()...)
 }
 
 func showPutOff(out io.Writer, pods []*podsyncv1.PodWaits, now time.Time) {
@@ -154,6 +189,9 @@ func showDecision(out io.Writer, d *nodestatusv1.EvictionDecision) error {
 // outcomeText says what was done and why.
 func outcomeText(d *nodestatusv1.EvictionDecision) string {
 	why := oneLine(d.GetWhy())
+	if file := d.GetLargestFile(); file != "" {
+		why += fmt.Sprintf(", the largest of them %q", file)
+	}
 	switch d.GetOutcome() {
 	case "evicted":
 		return fmt.Sprintf("evicted %s (it has %s to end): %s", d.GetChosen(), d.GetGrace().AsDuration(), why)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,32 @@ func TestPodsWhoseStartIsPutOffAreShownWithWhatTheyWaitFor(t *testing.T) {
 	out.Reset()
 	if showPutOff(&out, []*podsyncv1.PodWaits{wait("image", "x")}, now); out.Len() > 0 {
 		t.Errorf("%s", out.String())
+	}
+}
+
+func TestWhoseStartIsPutOffStandsInTheStructuredAnswerToo(t *testing.T) {
+	resp := &nodestatusv1.ListEvictionDecisionsResponse{Conditions: []string{"MemoryPressure"}}
+	retry := timestamppb.New(time.Unix(1_000_000, 0))
+	waits := []*podsyncv1.PodWaits{
+		{Pod: &podsyncv1.PodRef{Namespace: "a", Name: "x"}, Waits: []*podsyncv1.Wait{{Kind: "image"}}},
+		{Pod: &podsyncv1.PodRef{Namespace: "a", Name: "hog-1", Uid: "u"}, Waits: []*podsyncv1.Wait{{Kind: "image"}, {Kind: "pressure", Reason: "evicted 3 pods", RetryTime: retry}}},
+	}
+	for want, of := range map[string][]*podsyncv1.PodWaits{
+		`{"conditions":["MemoryPressure"],"putOff":[{"pod":{"namespace":"a","name":"hog-1","uid":"u"},"waits":[{"kind":"pressure","reason":"evicted 3 pods","retryTime":"1970-01-12T13:46:40Z"}]}]}`: waits,
+		`{"conditions":["MemoryPressure"],"putOff":[]}`: {}, `{"conditions":["MemoryPressure"]}`: nil,
+	} {
+		raw, err := nodeDocument(resp, of)()
+		var compact bytes.Buffer // protojson puts in spaces at random.
+		if err != nil || json.Compact(&compact, raw) != nil || compact.String() != want {
+			t.Errorf("%v: %s", err, compact.String())
+		}
+	}
+}
+
+func TestAFileIsNamedToWhoAsksOnTheMachine(t *testing.T) {
+	got := outcomeText(&nodestatusv1.EvictionDecision{Outcome: "evicted", Chosen: "a/b", Why: "container c holds 5Mi open in files that were removed", LargestFile: "/x\ny"})
+	if !strings.HasSuffix(got, `removed, the largest of them "/x\ny"`) {
+		t.Error(got)
 	}
 }
 

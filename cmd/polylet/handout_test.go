@@ -12,7 +12,7 @@ import (
 // becomes waits until a file is as it should be: inotify, so no bubble.
 func becomes(t *testing.T, file, want string) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		got, err := os.ReadFile(file)
 		if err == nil && strings.Contains(string(got), want) {

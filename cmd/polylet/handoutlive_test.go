@@ -168,7 +168,7 @@ func TestALifeThatNobodyAskedForIsAnEnd(t *testing.T) {
 func TestAServiceThatStartedBeforeAnythingWasHandedOutEndsOnceItIs(t *testing.T) {
 	dir := t.TempDir()
 	loaded := loadedWith(t, "--socket-dir="+dir, followSliceFlag)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	runs, done := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -204,7 +204,7 @@ func TestAnOwnerThatWasStoppedAloneHasNotStartedTheNode(t *testing.T) {
 	if n.anyRuns() {
 		t.Error("nothing runs yet")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	runs, done := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -259,7 +259,7 @@ func TestAServiceWhoseSliceIsNotThereYetEndsOnceItIs(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "stats", sliceFile)
 	loaded := loadedWith(t, "--socket-dir="+dir, "--config-slice="+path, followSliceFlag)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	runs, done := make(chan struct{}), make(chan error, 1)
 	go func() {

@@ -107,7 +107,7 @@ func TestAServiceUnderAManagerTakesWhatItCanAndEndsForTheRest(t *testing.T) {
 	path := filepath.Join(dir, "stats", sliceFile)
 	handSlice(t, path, "stats", 1)
 	loaded := loadedWith(t, "--socket-dir="+dir, "--config-slice="+path, followSliceFlag)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	runs, done := make(chan struct{}), make(chan error, 1)
 	go func() {

@@ -97,7 +97,7 @@ func keepGood(t *testing.T, root string, good *kubeletconfig.Loaded) {
 	done := make(chan struct{})
 	go func() { defer close(done); c.Run(ctx, silentNode{}) }()
 	kept := filepath.Join(keptDir(root), "last-known-good.json")
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(kept); err == nil {
 			break
 		}
@@ -162,7 +162,7 @@ func TestTheFilesAreFollowedThroughLinksAsAMountedConfigMapHasThem(t *testing.T)
 	}()
 	await := func(want string) {
 		t.Helper()
-		timeout := time.After(20 * time.Second)
+		timeout := time.After(30 * time.Second)
 		for {
 			select {
 			case got := <-seen:
@@ -206,7 +206,7 @@ func TestSystemctlStatusShowsHowTheConfigurationStands(t *testing.T) {
 	} {
 		l.Say(tc.state)
 		got := make([]byte, 1000)
-		if err := sock.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := sock.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := sock.Read(got); err != nil || string(got[:n]) != tc.want {

@@ -68,7 +68,7 @@ func TestAnOwnerWithoutANetworkHasNodestatusAskTheApiserver(t *testing.T) {
 	kubeconfig := written(t, "kubeconfig", "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n")
 	l := &live{node: &nodeRun{loaded: load(t, "--hostname-override=n1", "--socket-dir="+dir)}}
 	ask := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		return l.asksApiserver(kubeconfig)(ctx)
 	}

@@ -63,7 +63,7 @@ func (b *bench) does(what func() error) (events []Event) {
 			}
 		case err := <-b.Errors():
 			b.t.Fatal(err)
-		case <-time.After(20 * time.Second):
+		case <-time.After(30 * time.Second):
 			b.t.Fatalf("after %v nothing more is told", events)
 		}
 	}
@@ -303,7 +303,7 @@ func TestThatTheKernelsQueueWasFullIsSaid(t *testing.T) {
 				t.Error(err)
 			}
 			return
-		case <-time.After(20 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatal("nothing more is told")
 		}
 	}

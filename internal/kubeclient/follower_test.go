@@ -181,7 +181,7 @@ func TestANewCertificateIsShownFromTheNextRequestOnAndNoRequestFails(t *testing.
 		t.Errorf("a request under way: %v", err)
 	}
 	_, _ = watch.Body.Close(), slow.Body.Close()
-	for deadline := time.Now().Add(10 * time.Second); a.open() > 1; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); a.open() > 1; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections stay open", a.open())
 		}

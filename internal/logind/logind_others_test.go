@@ -59,7 +59,7 @@ func emitAnd(t *testing.T, address string, uid int, preparing bool) (leave func(
 
 func TestWhatIsSaidInLogindsNameIsHeardAsTheKubeletHearsIt(t *testing.T) {
 	bus, server := connected(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for _, want := range []bool{true, false} {
 		emit(t, server.Address, os.Getuid(), want)
@@ -87,7 +87,7 @@ func TestTheBusLetsOnlyRootSpeakInLogindsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	bus, server := connectedIn(t, dir)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	emit(t, server.Address, nobody, true)
 	// The bus keeps the order: this comes second.

@@ -30,7 +30,7 @@ func connectedIn(t *testing.T, dir string) (*Bus, *fakelogind.Server) {
 	}
 	t.Cleanup(server.Close)
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", server.Address)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	bus, err := Connect(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func connectedIn(t *testing.T, dir string) (*Bus, *fakelogind.Server) {
 
 func TestALockDelaysAShutdownUntilItIsClosed(t *testing.T) {
 	bus, server := connected(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	lock, err := bus.Inhibit(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestALockDelaysAShutdownUntilItIsClosed(t *testing.T) {
 
 func TestWhatLogindSaysIsHeard(t *testing.T) {
 	bus, server := connected(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if delay, err := bus.Delay(ctx); err != nil || delay != 5*time.Second {
 		t.Errorf("delay %s, %v", delay, err)
@@ -117,14 +117,14 @@ func TestABusThatTakesAConnectionAndDoesNotAnswerIsNotWaitedForForever(t *testin
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("it is waited for")
 	}
 }
 
 func TestALockThatComesTooLateIsLetGo(t *testing.T) {
 	bus, server := connected(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	gone, giveUp := context.WithCancel(ctx)
 	giveUp()

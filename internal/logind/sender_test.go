@@ -28,7 +28,7 @@ func TestWithoutARuleOfTheBusOnlyRootIsHeeded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer server.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		bus, err := connectTo(ctx, server.Address, guarded)
 		if err != nil {
@@ -58,7 +58,7 @@ func TestWithoutARuleOfTheBusOnlyRootIsHeeded(t *testing.T) {
 func TestASenderOfWhomTheBusDoesNotSayAnythingIsNotRefused(t *testing.T) {
 	bus, server := connected(t)
 	bus.guarded = false
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var logind string
 	if err := bus.ask(ctx, &logind, "GetNameOwner", service); err != nil {

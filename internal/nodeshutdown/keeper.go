@@ -59,14 +59,20 @@ type Keeper struct {
 	// peerOf says who connects; uds.PeerOf but in tests.
 	peerOf func(net.Conn) (uds.Peer, error)
 
-	mu        sync.Mutex
-	state     State
+	mu    sync.Mutex
+	state State
+	// began is Since on the clock that nobody sets.
+	began     time.Time
 	changed   chan struct{} // closed and made anew with each change
 	followers int
 	// done receives the Since of a shutdown that is done with; moved when a follower
 	// came or went.
 	done  chan time.Time
 	moved wake.Signal
+
+	// lonely is since when nobody follows a shutdown that goes on; zero: somebody does, or
+	// there is none. Of Run alone.
+	lonely time.Time
 }
 
 // New returns a Keeper; it starts nothing.
@@ -78,6 +84,17 @@ func (k *Keeper) get() (State, <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.state, k.changed
+}
+
+// tell is what is told now.
+func (k *Keeper) tell() (State, <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := k.state
+	if !out.Since.IsZero() {
+		out.Elapsed = max(time.Since(k.began), 1)
+	}
+	return out, k.changed
 }
 
 func (k *Keeper) set(change func(*State)) {
@@ -121,10 +138,32 @@ func (k *Keeper) pause(ctx context.Context, l *lock, wait time.Duration) bool {
 			return false
 		case <-timer.C:
 			return true
+		case <-k.moved:
 		case since := <-k.done:
 			k.end(ctx, l, since)
+		case <-k.alone(l):
+			k.abandon(ctx, l)
 		}
 	}
+}
+
+// alone receives when nobody has followed a shutdown for long enough; nil while there is
+// nothing to wait for.
+func (k *Keeper) alone(l *lock) <-chan time.Time {
+	if s, _ := k.get(); s.Since.IsZero() || l.file == nil || k.followed() {
+		k.lonely = time.Time{}
+		return nil
+	}
+	if k.lonely.IsZero() {
+		k.lonely = time.Now()
+	}
+	return time.After(time.Until(k.lonely.Add(absent)))
+}
+
+// abandon lets a shutdown go on for which nobody ends the pods.
+func (k *Keeper) abandon(ctx context.Context, l *lock) {
+	klog.FromContext(ctx).Info("nodestatus is away, and nobody ends the pods: the machine's shutdown goes on", "after", absent)
+	l.release()
 }
 
 // end lets the shutdown that began at since go on.
@@ -156,7 +195,7 @@ func (k *Keeper) follow(parent context.Context, l *lock, well func()) error {
 		}
 	}
 	k.set(func(s *State) { s.Delay, s.Problem = delay, problem })
-	k.prepare(parent, preparing, k.began)
+	k.prepare(parent, preparing, k.since)
 	well()
 	return k.hold(parent, bus, l)
 }
@@ -183,10 +222,6 @@ func (k *Keeper) hold(parent context.Context, bus Logind, l *lock) error {
 		}
 	})
 	for {
-		var alone <-chan time.Time
-		if s, _ := k.get(); !s.Since.IsZero() && l.file != nil && !k.followed() {
-			alone = time.After(absent)
-		}
 		select {
 		case err := <-failed:
 			return err
@@ -205,9 +240,8 @@ func (k *Keeper) hold(parent context.Context, bus Logind, l *lock) error {
 			}
 		case since := <-k.done:
 			k.end(ctx, l, since)
-		case <-alone:
-			klog.FromContext(ctx).Info("nodestatus is away, and nobody ends the pods: the machine's shutdown goes on", "after", absent)
-			l.release()
+		case <-k.alone(l):
+			k.abandon(ctx, l)
 		}
 	}
 }
@@ -220,7 +254,9 @@ func (k *Keeper) prepare(ctx context.Context, preparing bool, began func() time.
 		since := began()
 		klog.FromContext(ctx).Info("The machine prepares for its shutdown, which is delayed for the pods", "after", before.Delay)
 		k.write(ctx, Times{StartTime: since})
-		k.set(func(s *State) { s.Since = since })
+		k.set(func(s *State) {
+			s.Since, k.began = since, time.Now().Add(-max(time.Since(since), 0))
+		})
 	case !preparing && !before.Since.IsZero():
 		klog.FromContext(ctx).Info("The machine's shutdown was called off")
 		k.set(func(s *State) { s.Since = time.Time{} })
@@ -232,9 +268,9 @@ func now() time.Time { return time.Now().Round(0) }
 // bootWindow is how old a start may be that this process' forerunner wrote down.
 const bootWindow = 10 * time.Minute
 
-// began is when a shutdown did that goes on already: now, unless a forerunner of this
+// since is when a shutdown began that goes on already: now, unless a forerunner of this
 // process has seen it begin.
-func (k *Keeper) began() time.Time {
+func (k *Keeper) since() time.Time {
 	now := now()
 	if t, err := ReadTimes(k.cfg.StateFile); err == nil && t.EndTime.IsZero() && now.Sub(t.StartTime) < min(bootWindow, k.cfg.Period) && !t.StartTime.After(now) {
 		return t.StartTime

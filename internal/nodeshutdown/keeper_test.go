@@ -164,6 +164,41 @@ func TestALockOutlivesTheBus(t *testing.T) {
 	})
 }
 
+func TestWithoutABusAShutdownDoesNotWaitForANodestatusThatIsAwayEither(t *testing.T) {
+	for name, first := range map[string]string{"the bus went first": "bus", "nodestatus did": "nodestatus"} {
+		m := &memory{delay: time.Minute}
+		keeping(t, m, func(_ *Keeper, follow func() func()) {
+			leave := follow()
+			m.prepare(true)
+			cut := func() {
+				m.mu.Lock()
+				m.away = true
+				m.mu.Unlock()
+				close(m.broken)
+			}
+			began := time.Now()
+			if first == "bus" {
+				cut()
+				time.Sleep(3 * time.Second)
+				began = time.Now()
+				leave()
+			} else {
+				leave()
+				time.Sleep(3 * time.Second)
+				cut()
+			}
+			time.Sleep(time.Until(began.Add(absent - time.Second)))
+			if !m.held() {
+				t.Errorf("%s: the lock was let go before nodestatus could be back", name)
+			}
+			time.Sleep(2 * time.Second)
+			if m.held() {
+				t.Errorf("%s: the lock is held for nobody", name)
+			}
+		})
+	}
+}
+
 func TestALogindThatDelaysForLessIsAProblemAndIsUsedAllTheSame(t *testing.T) {
 	m := &memory{delay: 5 * time.Second}
 	keeping(t, m, func(k *Keeper, _ func() func()) {
@@ -201,6 +236,23 @@ func TestALockIsNotLetGoWithoutAShutdown(t *testing.T) {
 		synctest.Wait()
 		if !m.held() {
 			t.Error("it was, and the next shutdown is not delayed")
+		}
+	})
+}
+
+func TestHowLongAShutdownGoesOnIsToldWhateverTheClockIsSetTo(t *testing.T) {
+	m := &memory{delay: time.Minute}
+	keeping(t, m, func(k *Keeper, follow func() func()) {
+		defer follow()()
+		if s, _ := k.tell(); s.Elapsed != 0 {
+			t.Errorf("before it: %+v", s)
+		}
+		m.prepare(true)
+		synctest.Wait()
+		k.set(func(s *State) { s.Since = s.Since.Add(-time.Hour) }) // As a clock that is set has it.
+		time.Sleep(7 * time.Second)
+		if s, _ := k.tell(); s.Elapsed != 7*time.Second {
+			t.Errorf("after 7 s: %+v", s)
 		}
 	})
 }

@@ -28,6 +28,9 @@ func Socket(dir string) string { return filepath.Join(dir, SocketName) }
 type State struct {
 	// Since is when the machine began to prepare for its shutdown; zero: it does not.
 	Since time.Time `json:"since,omitzero"`
+	// Elapsed is how long ago that was when this was told, whatever the machine's clock was
+	// set to meanwhile; zero when that is not known.
+	Elapsed time.Duration `json:"elapsed,omitempty"`
 	// Delay is how long logind waits at most; zero when that is not known.
 	Delay time.Duration `json:"delay,omitempty"`
 	// Problem is why a shutdown is not followed or not long enough delayed; empty when

@@ -79,7 +79,7 @@ func (h *house) run(dir string) {
 // await waits for a state that is as wanted.
 func (h *house) await(what string, wanted func(State) bool) State {
 	h.t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for {
 		select {
 		case s := <-h.states:
@@ -94,7 +94,7 @@ func (h *house) await(what string, wanted func(State) bool) State {
 
 func (h *house) held(want int) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 30*time.Second)
 	defer cancel()
 	if err := h.server.AwaitHeld(ctx, want); err != nil {
 		h.t.Fatal(err)

@@ -113,7 +113,7 @@ func (k *Keeper) serve(parent context.Context, conn net.Conn) {
 		k.hear(ctx, conn)
 	})
 	for {
-		state, changed := k.get()
+		state, changed := k.tell()
 		line, err := json.Marshal(state)
 		if err == nil {
 			err = conn.SetWriteDeadline(time.Now().Add(deadline))

@@ -22,7 +22,7 @@ func TestAnyOtherUserIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if n, err := conn.Read(make([]byte, 64)); err == nil {
 			t.Fatalf("it was told something, %d bytes", n)
 		}

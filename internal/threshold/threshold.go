@@ -85,12 +85,12 @@ func Parse(s Settings) ([]Threshold, error) {
 	for i := range out {
 		out[i].Hard = true
 	}
+	graces := parseGraces(s.SoftGrace, &wrong)
 	for _, t := range parseAll("evictionSoft", s.Soft, &wrong) {
-		grace, err := time.ParseDuration(s.SoftGrace[t.Signal])
-		if err != nil || grace < 0 {
-			wrong = append(wrong, invalid("evictionSoftGracePeriod", t.Signal, s.SoftGrace[t.Signal], "a duration such as 1m30s, since evictionSoft has this signal"))
+		if _, given := s.SoftGrace[t.Signal]; !given {
+			wrong = append(wrong, invalid("evictionSoftGracePeriod", t.Signal, "", "a duration such as 1m30s, since evictionSoft has this signal"))
 		}
-		t.Grace = grace
+		t.Grace = graces[t.Signal]
 		out = append(out, t)
 	}
 	reclaim(out, s.MinimumReclaim, &wrong)
@@ -109,6 +109,24 @@ func parseAll(field string, texts map[string]string, wrong *[]error) []Threshold
 			*wrong = append(*wrong, err)
 		} else if on {
 			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// parseGraces reads how long soft thresholds may be met. One of a signal without a
+// threshold has no effect, but has to be a time all the same, as with the kubelet.
+func parseGraces(texts map[string]string, wrong *[]error) map[string]time.Duration {
+	out := map[string]time.Duration{}
+	for _, signal := range slices.Sorted(maps.Keys(texts)) {
+		grace, err := time.ParseDuration(texts[signal])
+		switch {
+		case !slices.Contains(known, signal):
+			*wrong = append(*wrong, unknown("evictionSoftGracePeriod", signal))
+		case err != nil || grace < 0:
+			*wrong = append(*wrong, invalid("evictionSoftGracePeriod", signal, texts[signal], "a duration such as 1m30s"))
+		default:
+			out[signal] = grace
 		}
 	}
 	return out
@@ -144,6 +162,11 @@ func withAllocatable(thresholds []Threshold, enforced bool) []Threshold {
 	return append(thresholds, t)
 }
 
+// unknown says which signals a field may name.
+func unknown(field, signal string) error {
+	return fmt.Errorf("%s: invalid value %q: one of %s", field, signal, strings.Join(known, ", "))
+}
+
 // invalid says what is wrong with a field's text of a signal, and what mends it.
 func invalid(field, signal, text, mend string) error {
 	return fmt.Errorf("%s.%s: invalid value %q: %s", field, signal, text, mend)
@@ -168,7 +191,7 @@ func parse(field, signal, text string) (t Threshold, on bool, err error) {
 // parseAmount takes no spaces around an amount: the kubelet does not either.
 func parseAmount(field, signal, text string) (a Amount, err error) {
 	if !slices.Contains(known, signal) {
-		return a, fmt.Errorf("%s: invalid value %q: one of %s", field, signal, strings.Join(known, ", "))
+		return a, unknown(field, signal)
 	}
 	if number, found := strings.CutSuffix(text, "%"); found {
 		a.Percent, err = strconv.ParseFloat(number, 64)

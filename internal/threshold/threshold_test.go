@@ -79,10 +79,20 @@ func TestAThresholdThatMeansNothingIsRefused(t *testing.T) {
 		"one of two is unknown": {{"memory.available": "150Mi", "invalid.foo": "150Mi"}}, "soft and negative": {nil, {"memory.available": "-150Mi"}, {"memory.available": "1m"}},
 		"soft with a negative grace": {nil, {"memory.available": "150Mi"}, {"memory.available": "-30s"}}, "empty reclaim": {nil, nil, nil, {"memory.available": ""}},
 		"negative part as reclaim": {nil, nil, nil, {"memory.available": "-15%"}}, "reclaim with two points": {nil, nil, nil, {"memory.available": "10..5%"}},
+		"grace of no signal": {nil, nil, {"memory.used": "1m"}}, "grace of nothing that is no time": {nil, nil, {"memory.available": "soon"}},
+		"grace of nothing that is negative": {nil, nil, {"memory.available": "-1s"}},
 	} {
 		if got, err := Parse(Settings{Hard: test[0], Soft: test[1], SoftGrace: test[2], MinimumReclaim: test[3]}); err == nil {
 			t.Errorf("%s: %v and no error", name, got)
 		}
+	}
+}
+
+// The kubelet takes a time without a threshold, too, if it is one.
+func TestATimeWithoutASoftThresholdIsNoThreshold(t *testing.T) {
+	got, err := Parse(Settings{Soft: map[string]string{"memory.available": "0%"}, SoftGrace: map[string]string{"memory.available": "1m", "nodefs.available": "0s"}})
+	if err != nil || len(got) != 0 {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 

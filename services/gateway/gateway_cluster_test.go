@@ -35,7 +35,7 @@ func TestWhatNodestatusWasToldIsKeptWhileItIsAwayAndAskedAgainOfItsNextLife(t *t
 		t.Errorf("asked %d times, want %d", got, asked)
 	}
 	h.nodestatus.Up()
-	for deadline := time.Now().Add(20 * time.Second); h.reviewed() < 2*asked; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); h.reviewed() < 2*asked; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("asked %d times, want %d", h.reviewed(), 2*asked)
 		}

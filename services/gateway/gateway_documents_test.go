@@ -155,7 +155,7 @@ func awaitBegun(t *testing.T, conns []net.Conn, n int) {
 	for i := range n {
 		select {
 		case <-begun:
-		case <-time.After(20 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("%d of %d answers have begun", i, n)
 		}
 	}

@@ -46,7 +46,7 @@ func openSessions(t *testing.T, s *Service) int32 {
 // eventually asks until it is so: real sockets, no bubble.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !is() {
 		if time.Now().After(deadline) {
 			t.Fatalf("it did not come true that %s", what)

@@ -226,7 +226,7 @@ func TestOneProcessAwayFailsItsPathsOnly(t *testing.T) {
 		t.Errorf("/run: %d %q", got.status, got.body)
 	}
 	h.podsync.Up()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for ask(t, client, "GET", base+"/pods", "").status != 200 {
 		if time.Now().After(deadline) {
 			t.Fatal("/pods does not come back with podsync")

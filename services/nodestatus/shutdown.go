@@ -27,6 +27,7 @@ func (s *Service) followShutdowns(cfg Config, deps Deps, store *peer.Store, pods
 	if deps.Note != nil {
 		note = func(problem string) { deps.Note("shutdown", problem) }
 	}
+	store.AwaitShutdown()
 	s.shutdown = shutdown.New(cfg.ShutdownGroups, shutdown.Deps{
 		Line: peer.NewShutdown(cfg.ShutdownSocket, note), Pods: peer.NewShutdownPods(pods), Events: s.events, SetNode: store.SetShuttingDown,
 	})

@@ -131,7 +131,7 @@ func busy(b *testing.B, pods int) statsv1.StatsServiceClient {
 		cancel()
 		<-done
 	})
-	for deadline := time.Now().Add(10 * time.Second); len(service.names.View().Containers) < pods; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); len(service.names.View().Containers) < pods; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.Fatal("podsync's names did not arrive")
 		}

@@ -119,7 +119,7 @@ func start(t *testing.T) node {
 	})
 	out := node{metrics: metrics, pid: process, names: func() int { return len(service.names.View().Containers) }}
 	out.client = statsv1.NewStatsServiceClient(grpctest.Serve(t, func(s *grpc.Server) { service.Register(s) }))
-	for deadline := time.Now().Add(10 * time.Second); out.names() == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); out.names() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("podsync's names did not arrive")
 		}

@@ -30,7 +30,7 @@ func running(t *testing.T, name string, args ...string) <-chan error {
 // awaitSocket waits until somebody listens there.
 func awaitSocket(t *testing.T, path string) net.Conn {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := net.Dial("unix", path)
 		if err == nil {
 			return conn

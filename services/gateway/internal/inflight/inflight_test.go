@@ -93,6 +93,21 @@ func TestABodyThatIsTooLargeIsRefusedBeforeAPlaceIsTaken(t *testing.T) {
 	}
 }
 
+func TestWhoPromisesABodyAndSendsNoneTakesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Config{Name: "documents", AtOnce: 1, Wait: time.Minute, BodyTime: time.Second, BodyBytes: 8}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		body, end := io.Pipe()
+		go h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/x", body))
+		synctest.Wait()
+		time.AfterFunc(time.Second, func() { _ = end.Close() })
+		begin := time.Now()
+		if w := ask(t.Context(), h); w.Code != http.StatusOK || time.Since(begin) > 0 {
+			t.Errorf("%d after %s", w.Code, time.Since(begin))
+		}
+		time.Sleep(time.Second)
+	})
+}
+
 func TestOneHoldsNotAllPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})

@@ -4,13 +4,13 @@ import (
 	"strconv"
 	"strings"
 
-	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 )
 
 // The page asks nobody who they are. What a probe's attempt said is the container's own
 // output, or names the URL or the command, of which more than the path may be secret.
-// `polylet explain` and `polylet probes` show it.
+// `polylet explain` and `polylet probes` show it. So does the former what a container calls its
+// files: of a decision's file nothing is taken.
 
 // handlerOf says what a probe does, without a command's arguments and without
 // headers: they may be secret.
@@ -63,11 +63,4 @@ func messageOf(e *podsyncv1.RecentEvent) string {
 		return said
 	}
 	return e.GetMessage()
-}
-
-// whyOf is why something was decided about a shortage, without the name of a file: what a
-// container calls its files is its own.
-func whyOf(d *nodestatusv1.EvictionDecision) string {
-	why, _, _ := strings.Cut(d.GetWhy(), ", the largest of them ")
-	return why
 }

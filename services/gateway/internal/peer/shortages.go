@@ -37,7 +37,7 @@ func decisionOf(d *nodestatusv1.EvictionDecision) nodepage.Decision {
 	out := nodepage.Decision{
 		Time: d.GetTime().AsTime(), First: stamp(d.GetFirstTime()), Count: d.GetCount(), Shortage: shortageOf(d.GetShortage()),
 		Counted: signal == "pid.available" || strings.HasSuffix(signal, ".inodesFree"),
-		Outcome: d.GetOutcome(), Why: whyOf(d), Grace: d.GetGrace().AsDuration().Seconds(), More: d.GetMoreCandidates(),
+		Outcome: d.GetOutcome(), Why: d.GetWhy(), Grace: d.GetGrace().AsDuration().Seconds(), More: d.GetMoreCandidates(),
 	}
 	if r := d.GetReclaimed(); r != nil {
 		out.Reclaimed = &nodepage.Reclaimed{Containers: r.GetContainers(), Images: r.GetImages(), ImageBytes: r.GetImageBytes(), Error: r.GetError()}

@@ -117,7 +117,7 @@ func TestWhileTheFilesAreLookedAtForTheFirstTimeOthersAreShownTheOneOfMeanwhile(
 		if name != "meanwhile" {
 			t.Errorf("shows %q", name)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("a handshake waits for the disk")
 		<-s.look
 		<-got

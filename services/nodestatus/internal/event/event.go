@@ -73,8 +73,11 @@ func (s *Sender) SendOnce(ctx context.Context, e node.Event, at time.Time, key s
 // SendPodOnce is SendOnce for an Event about a pod, or a container of it.
 func (s *Sender) SendPodOnce(ctx context.Context, pod v1.ObjectReference, e node.Event, at time.Time, key string) {
 	klog.FromContext(ctx).Info("Pod event", "pod", klog.KRef(pod.Namespace, pod.Name), "type", e.Type, "reason", e.Reason, "message", e.Message)
-	if event := s.event(pod, pod.Namespace, e, at, pod.Name, key); s.client != nil && !s.ofPods.add(event) {
-		dropped(ctx, event)
+	if s.client == nil {
+		return
+	}
+	if without := s.ofPods.add(s.event(pod, pod.Namespace, e, at, pod.Name, key)); without != nil {
+		dropped(ctx, without)
 	}
 }
 

@@ -35,13 +35,27 @@ type line struct {
 
 func newOfPods() *ofPods { return &ofPods{came: wake.New(), waiting: map[string]*line{}} }
 
-// add says whether there was room.
-func (p *ofPods) add(event *v1.Event) bool {
+// add returns the Event for which there is no room; nil: there was. Whoever has many
+// namespaces takes nobody else's: when all is full the newest of the longest line goes.
+func (p *ofPods) add(event *v1.Event) (dropped *v1.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.waiting[event.Namespace]
-	if p.count >= ofAll || l != nil && len(l.events) >= ofNamespace {
-		return false
+	have := 0
+	if l != nil {
+		have = len(l.events)
+	}
+	if have >= ofNamespace {
+		return event
+	}
+	if p.count >= ofAll {
+		longest := p.longestLocked()
+		if len(longest.events) <= have+1 {
+			return event
+		}
+		last := len(longest.events) - 1
+		dropped, longest.events = longest.events[last], longest.events[:last]
+		p.count--
 	}
 	if l == nil {
 		l = &line{}
@@ -50,7 +64,17 @@ func (p *ofPods) add(event *v1.Event) bool {
 	l.events = append(l.events, event)
 	p.count++
 	p.came.Set()
-	return true
+	return dropped
+}
+
+// longestLocked is the line of the namespace with the most; there is one.
+func (p *ofPods) longestLocked() (out *line) {
+	for _, l := range p.waiting {
+		if out == nil || len(l.events) > len(out.events) {
+			out = l
+		}
+	}
+	return out
 }
 
 // begin are the namespaces for which nobody sends yet: the caller does, until next has none.

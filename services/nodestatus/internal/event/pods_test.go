@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 )
@@ -48,7 +49,7 @@ func TestOfANamespaceABoundedNumberOfEventsWaitsAndOfAllToo(t *testing.T) {
 	add := func(namespace string) bool {
 		e := &v1.Event{}
 		e.Namespace = namespace
-		return p.add(e)
+		return p.add(e) == nil
 	}
 	for i := range ofNamespace {
 		if !add("a") {
@@ -77,5 +78,31 @@ func TestOfANamespaceABoundedNumberOfEventsWaitsAndOfAllToo(t *testing.T) {
 	}
 	if p.count != ofAll {
 		t.Errorf("%d wait", p.count)
+	}
+}
+
+func TestATenantWithManyNamespacesTakesNobodyElsesRoom(t *testing.T) {
+	p := newOfPods()
+	add := func(namespace string) *v1.Event {
+		return p.add(&v1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}})
+	}
+	for i := range ofAll {
+		if add(fmt.Sprint("tenant-", i/ofNamespace)) != nil {
+			t.Fatalf("the %dth has no room", i)
+		}
+	}
+	for i := range ofNamespace - 1 {
+		if without := add("other"); without == nil || without.Namespace == "other" {
+			t.Fatalf("the %dth of another tenant: without %v", i, without)
+		}
+	}
+	if without := add("tenant-0"); without == nil {
+		t.Error("there are more than may be")
+	}
+	if p.count != ofAll {
+		t.Errorf("%d wait", p.count)
+	}
+	if n := len(p.waiting["other"].events); n != ofNamespace-1 {
+		t.Errorf("%d of the other", n)
 	}
 }

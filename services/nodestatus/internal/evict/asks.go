@@ -89,17 +89,17 @@ func (l *Loop) first(s *stopping, a *ask) Decision {
 		// It has just ended, and what it used comes free.
 		l.leave(s, lateness)
 		l.after = a.at
-		d.Outcome, d.Why = Held, "the pod that would have gone has ended by itself"
+		d.because(Held, "the pod that would have gone has ended by itself")
 	case errors.Is(a.err, rpcerr.ErrPrecondition), errors.Is(a.err, rpcerr.ErrInvalid):
 		l.leave(s, unserved)
-		d.Outcome, d.Why = Refused, a.err.Error()
+		d.because(Refused, a.err.Error())
 	case errors.Is(a.err, rpcerr.ErrUnimplemented):
 		delete(l.stopping, s.pod.UID)
 		l.next[s.signal] = a.at.Add(unserved)
-		d.Outcome, d.Why = Refused, "podsync is of an older release, which stops no pod for nodestatus; update it"
+		d.because(Refused, "podsync is of an older release, which stops no pod for nodestatus; update it")
 	default:
 		s.ending = errors.Is(a.err, rpcerr.ErrInternal)
-		d.Outcome, d.Why = Refused, a.err.Error()
+		d.because(Refused, a.err.Error())
 	}
 	return d
 }
@@ -158,7 +158,7 @@ func (l *Loop) again(s *stopping, j pressure.Judgement) bool {
 func (l *Loop) taken(d Decision, signal string, already bool) Decision {
 	d.Outcome = Evicted
 	if already {
-		d.Why = "it was being stopped already, and is waited for"
+		d.because(Evicted, "it was being stopped already, and is waited for")
 	} else {
 		l.deps.Metrics.evicted(signal)
 	}

@@ -1,6 +1,10 @@
 package evict
 
-import "time"
+import (
+	"time"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+)
 
 const (
 	// patience is how long is waited in all for figures by which to choose a pod: who frees a
@@ -34,6 +38,9 @@ func (l *Loop) awaits(signal string, asked, since time.Time) bool {
 
 // chose forgets what was waited for, for a pod was chosen by it, or nobody is to go.
 func (l *Loop) chose(signal string) {
+	if pressure.KindOf(signal) == pressure.Disk {
+		l.measuring = nil
+	}
 	delete(l.since, signal)
 	delete(l.awaited, signal)
 }

@@ -80,6 +80,8 @@ type Decision struct {
 	Shortage    Shortage
 	Outcome     Outcome
 	Why         string
+	// Held is what the pod that was chosen holds open that no directory shows, if Why says so.
+	Held eviction.Held
 	// Reclaimed is nil when nothing was tried.
 	Reclaimed  *ReclaimResult
 	Candidates []Considered
@@ -87,6 +89,18 @@ type Decision struct {
 	More   int
 	Chosen Pod
 	Grace  time.Duration
+}
+
+// holds says that it is also because of what a pod holds open.
+func (d *Decision) holds(h eviction.Held) {
+	if d.Held = h; h != (eviction.Held{}) {
+		d.Why += "; " + h.String()
+	}
+}
+
+// because puts another reason in the place of the one that there was.
+func (d *Decision) because(outcome Outcome, why string) {
+	d.Outcome, d.Why, d.Held = outcome, why, eviction.Held{}
 }
 
 func (d *Decision) consider(ranked []eviction.Candidate) {

@@ -171,8 +171,8 @@ type Loop struct {
 	since map[string]time.Time
 	// awaited is, by signal, for how long was waited for such figures.
 	awaited map[string]awaited
-	// interrupted is when disks were measured last and memory came first.
-	interrupted time.Time
+	// measuring is disks being measured, or done; nil when nothing is.
+	measuring *measuring
 	// limits is a look at them that is under way; nil when none is.
 	limits *limits
 	// suspects are the pods that would be over a limit by files that they hold open,
@@ -183,6 +183,8 @@ type Loop struct {
 	partial time.Time
 	// reclaim is under way, or done and not used yet; nil when nothing is.
 	reclaim *reclaim
+	// barren are those that found nothing when they were tried last.
+	barren  map[eviction.Reclaim]*barren
 	running sync.WaitGroup
 	// answered is set when what was asked beside the loop was answered.
 	answered wake.Signal
@@ -195,6 +197,7 @@ func New(cfg Config, deps Deps) *Loop {
 		cfg: cfg, deps: deps, tell: wake.New(), answered: wake.New(),
 		stopping: map[types.UID]*stopping{}, skip: map[types.UID]time.Time{}, told: map[v1.ResourceName]time.Time{},
 		next: map[string]time.Time{}, since: map[string]time.Time{}, awaited: map[string]awaited{}, ends: newEnds(deps.Podsync),
+		barren: map[eviction.Reclaim]*barren{},
 	}
 }
 
@@ -239,7 +242,7 @@ func (l *Loop) look(ctx context.Context) time.Duration {
 	if l.limits != nil {
 		l.endBreaches(ctx)
 	}
-	if l.cfg.LocalLimits && l.limits == nil && !now.Before(l.limitsAt) {
+	if l.cfg.LocalLimits && l.limits == nil && !now.Before(l.limitsAt) && !l.weighing() {
 		l.limitsAt = now.Add(interval)
 		l.enforceLimits(ctx, frame.Layout)
 	}
@@ -257,7 +260,11 @@ func (l *Loop) wait(j pressure.Judgement) time.Duration {
 	now := time.Now()
 	out := interval
 	until := func(at time.Time) { out = min(out, max(at.Sub(now), time.Millisecond)) }
-	if l.cfg.LocalLimits && l.limits == nil {
+	switch {
+	case !l.cfg.LocalLimits || l.limits != nil || l.measures():
+	case l.weighing():
+		until(l.measuring.at.Add(newly))
+	default:
 		until(l.limitsAt)
 	}
 	if !j.Again.IsZero() {

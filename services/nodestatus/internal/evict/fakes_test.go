@@ -31,6 +31,7 @@ import (
 const (
 	mi       = 1 << 20
 	capacity = 1000 * mi
+	allPIDs  = 1000
 )
 
 // renewed is a detail of this test's own: what lies on disks is measured anew.
@@ -49,6 +50,8 @@ type world struct {
 	// memory and disk are what pods use, by name; other what the rest does.
 	memory, disk, unlinked map[string]uint64
 	otherMemory, otherDisk uint64
+	// pids are the processes of pods, of which there may be a thousand; nil: nothing is said.
+	pids map[string]uint64
 	// takes is how long a pod takes to end, by name; 0 is at once.
 	takes map[string]time.Duration
 	// stopErr answers StopPod, alreadyStopped are pods that are being stopped.
@@ -90,6 +93,7 @@ type world struct {
 	asked      []eviction.Reclaim
 	forgetful  bool   // podsync was just started, and knows no pods yet
 	reclaims   func() // may be nil; what a reclaim does
+	barren     bool   // it finds nothing
 	reclaimErr error  // nothing is reclaimed
 	walks      func() // may be nil; what happens while disks are measured anew
 	summaries  []Detail
@@ -122,15 +126,19 @@ func newWorld(t *testing.T, settings threshold.Settings, cfg Config) *world {
 	return w
 }
 
-// in runs test beside the loop, in a bubble.
+// in runs test beside the loop, in a bubble. The loop begins when test first lets time pass:
+// what was set up until then is there from its first look on.
 func in(t *testing.T, settings threshold.Settings, cfg Config, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings, cfg)
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 		var running sync.WaitGroup
-		running.Go(func() { _ = w.loop.Run(ctx) })
-		running.Go(func() { _ = w.loop.RunPressure(ctx) })
+		begin := func(run func(context.Context) error) func() {
+			return func() { time.Sleep(time.Nanosecond); _ = run(ctx) }
+		}
+		running.Go(begin(w.loop.Run))
+		running.Go(begin(w.loop.RunPressure))
 		test(w)
 		cancel()
 		running.Wait()
@@ -176,6 +184,14 @@ func (w *world) leftLocked() (memory, disk uint64) {
 	return memory, disk
 }
 
+func (w *world) pidsLeftLocked() uint64 {
+	left := uint64(allPIDs)
+	for _, n := range w.pids {
+		left -= min(left, n)
+	}
+	return left
+}
+
 // signals sends a frame of what is.
 func (w *world) signals() { w.signalsAt(0) }
 
@@ -189,6 +205,9 @@ func (w *world) signalsAt(old time.Duration) {
 			{Name: "memory.available", Available: memory, Capacity: capacity, Time: now.Add(-old)},
 			{Name: "nodefs.available", Available: disk, Capacity: capacity, Time: now.Add(-old)},
 		}}
+		if w.pids != nil {
+			w.frame.Signals = append(w.frame.Signals, pressure.Signal{Name: "pid.available", Available: w.pidsLeftLocked(), Capacity: allPIDs, Time: now.Add(-old)})
+		}
 	})
 	w.moved.Set()
 	synctest.Wait()
@@ -260,12 +279,13 @@ func (w *world) end(name string) {
 		w.pods = slices.DeleteFunc(w.pods, func(p *v1.Pod) bool { return p.Name == name })
 		delete(w.memory, name)
 		delete(w.disk, name)
+		delete(w.pids, name)
 	})
 }
 
 func (w *world) Reclaim(ctx context.Context, what eviction.Reclaim) (Reclaimed, error) {
 	w.mu.Lock()
-	do := w.reclaims
+	do, barren := w.reclaims, w.barren
 	w.asked = append(w.asked, what)
 	w.mu.Unlock()
 	if do != nil {
@@ -273,6 +293,9 @@ func (w *world) Reclaim(ctx context.Context, what eviction.Reclaim) (Reclaimed, 
 	}
 	if w.reclaimErr != nil {
 		return Reclaimed{}, w.reclaimErr
+	}
+	if barren {
+		return Reclaimed{}, ctx.Err()
 	}
 	return Reclaimed{Containers: 1, Images: 2, ImageBytes: 3}, ctx.Err()
 }
@@ -310,6 +333,8 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 	}}
 	if !brief {
 		out.Node.Fs = &statsapi.FsStats{Time: now, AvailableBytes: &disk, CapacityBytes: &whole}
+		most, running := int64(allPIDs), int64(allPIDs-w.pidsLeftLocked()) //nolint:gosec // At most a thousand.
+		out.Node.Rlimit = &statsapi.RlimitStats{Time: now, MaxPID: &most, NumOfRunningProcesses: &running}
 	}
 	for _, p := range w.pods {
 		memory, known := w.memory[p.Name]
@@ -318,6 +343,9 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 		}
 		s := statsapi.PodStats{PodRef: statsapi.PodReference{UID: string(p.UID)}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory}}
 		s.Containers = []statsapi.ContainerStats{{Name: "c", Memory: s.Memory}}
+		if n, told := w.pids[p.Name]; told {
+			s.ProcessStats = &statsapi.ProcessStats{ProcessCount: &n}
+		}
 		disk := w.disk[p.Name]
 		if old, measured := w.walked[p.Name]; measured && detail != renewed {
 			disk = old

@@ -25,8 +25,7 @@ func (l *Loop) hastens(m pressure.Met) bool {
 // tooSlow says whether a soft threshold has given a pod time that the node does not have
 // any more: it would be waited for, and nobody else goes.
 func tooSlow(s *stopping, m pressure.Met) bool {
-	alike := s.signal == m.Signal || s.kind == pressure.Memory && pressure.KindOf(m.Signal) == pressure.Memory
-	return m.Hard && alike && !s.limit && s.grace > eviction.Immediate && s.ended.IsZero() && s.ask == nil
+	return m.Hard && s.kind == pressure.KindOf(m.Signal) && !s.limit && s.grace > eviction.Immediate && s.ended.IsZero() && s.ask == nil
 }
 
 // hasten takes from such pods the rest of their time. podsync lets the first reason stand.

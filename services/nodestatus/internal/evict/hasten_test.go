@@ -104,3 +104,21 @@ func TestAPodThatARunBeforeThisGaveTimeIsHastenedToo(t *testing.T) {
 		}
 	})
 }
+
+func TestAPodThatARunBeforeThisGaveTimeForADiskIsHastenedWhenOneIsFull(t *testing.T) {
+	in(t, hardDisk(), Config{LongestGrace: 10 * time.Minute}, func(w *world) {
+		w.pod("filler", 1, 950*mi, patient)
+		w.pod("second", 1, 10*mi)
+		w.set(func() {
+			w.takes["filler"], w.alreadyStopped["filler"] = time.Second, true
+			w.endings = map[types.UID]Ending{"filler": {
+				Reason: "Evicted", Message: "The node was low on resource: ephemeral-storage. Threshold", Since: time.Now(), Grace: 10 * time.Minute,
+			}}
+		})
+		w.pass(10 * time.Second)
+		w.wantStops("it is found, and has no time", "filler")
+		if len(w.stops) == 1 && w.stops[0].Grace != time.Second {
+			t.Errorf("%+v", w.stops[0])
+		}
+	})
+}

@@ -19,7 +19,7 @@ func TestWhoIsOverItsLimitByFilesThatItHoldsOpenGoesAndTheFileIsNamed(t *testing
 		w.pass(interval)
 		w.wantStops("when it is so ten seconds later", "greedy")
 		d := w.last()
-		if !strings.HasSuffix(d.Why, `exceeds the limit "100Mi". ; container c holds 90Mi open in files that were removed, the largest of them "/scratch/greedy"`) {
+		if !strings.HasSuffix(d.Why, `exceeds the limit "100Mi". ; container c holds 90Mi open in files that were removed`) || d.Held.Largest != "/scratch/greedy" {
 			t.Errorf("%s", d.Why)
 		}
 	})

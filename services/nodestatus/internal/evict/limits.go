@@ -84,17 +84,14 @@ func (l *Loop) endBreaches(ctx context.Context) {
 		if l.leftAlone(b.Pod) != "" {
 			continue // It was chosen meanwhile.
 		}
-		why := "it uses more local storage than it may: " + b.Message
-		if b.Unlinked != "" {
-			why += "; " + b.Unlinked
+		d := Decision{
+			Shortage: Shortage{Signal: b.Signal, Threshold: b.Limit, Available: b.Used, Hard: true}, Chosen: ref(b.Pod), Grace: eviction.Immediate,
+			Why: "it uses more local storage than it may: " + b.Message,
 		}
+		d.holds(b.Unlinked)
 		l.stop(ctx, &stopping{
 			pod: b.Pod, kind: pressure.Disk, limit: true, grace: eviction.Immediate, figures: found.figures[string(b.Pod.UID)], signal: b.Signal,
-			stop: Stop{Pod: b.Pod, Message: b.Message, Grace: eviction.Immediate},
-			decision: Decision{
-				Shortage: Shortage{Signal: b.Signal, Threshold: b.Limit, Available: b.Used, Hard: true}, Chosen: ref(b.Pod), Grace: eviction.Immediate,
-				Why: why,
-			},
+			stop: Stop{Pod: b.Pod, Message: b.Message, Grace: eviction.Immediate}, decision: d,
 		})
 	}
 }

@@ -73,3 +73,20 @@ func TestADiskThatIsShortIsRelievedThoughALookTakesLongerThanUntilTheNext(t *tes
 		w.wantStops("in a minute", "hog")
 	})
 }
+
+func TestALayerThatWasNeverWeighedIsNotWaitedForWithoutEnd(t *testing.T) {
+	in(t, threshold.Settings{Hard: map[string]string{"nodefs.available": "30%"}}, Config{LocalLimits: true}, func(w *world) {
+		w.set(func() { w.takes["greedy"], w.unweighed = time.Hour, map[string]bool{"greedy": true} })
+		w.pod("greedy", 1, 10*mi, capped)
+		w.pod("filler", 1, 100*mi)
+		w.pass(5 * time.Second)
+		w.set(func() { w.disk["greedy"] = 101 * mi })
+		w.pass(6 * time.Second)
+		w.wantStops("it is over its limit", "greedy")
+		w.set(func() { w.disk["filler"], w.unweighed = 840*mi, nil })
+		w.pass(8 * time.Second)
+		w.wantStops("while it may be enough", "greedy")
+		w.pass(10 * time.Second)
+		w.wantStops("nobody knows", "greedy", "filler")
+	})
+}

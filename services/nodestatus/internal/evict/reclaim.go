@@ -57,8 +57,8 @@ func (r *reclaim) result() *ReclaimResult {
 	return out
 }
 
-// reclaimed says whether all was freed for a threshold that there is beside pods;
-// if not, it has that begun.
+// reclaimed says whether all was freed for a threshold that there is beside pods, or
+// there was nothing lately; if not, it has that begun.
 func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.Layout) bool {
 	what := eviction.Reclaimable(m.Signal, layout)
 	if what == (eviction.Reclaim{}) {
@@ -67,12 +67,22 @@ func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.L
 	if r := l.reclaim; r != nil && !r.finished() {
 		return false
 	} else if r != nil && r.covers(what) {
-		if free := r.at.Add(freeing); r.what.Containers+r.what.Images > 0 && time.Now().Before(free) {
+		if free := r.at.Add(freeing); r.found() && time.Now().Before(free) {
 			l.next[m.Signal] = free
 			return false
 		}
 		return true
 	}
+	if l.barren[what].rests(time.Now()) {
+		return true
+	}
+	l.begin(ctx, m, what)
+	return false
+}
+
+// begin has podsync free what nobody needs.
+func (l *Loop) begin(ctx context.Context, m pressure.Met, what eviction.Reclaim) {
+	l.learn()
 	l.announce(ctx, m)
 	r := &reclaim{by: m, asked: what, done: make(chan struct{})}
 	l.reclaim = r
@@ -81,15 +91,13 @@ func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.L
 		r.at = time.Now()
 		close(r.done)
 	})
-	return false
 }
 
 // enough notes that what was reclaimed was.
 func (l *Loop) enough(ctx context.Context) {
-	d := Decision{Shortage: shortage(l.reclaim.by), Outcome: Enough, Reclaimed: l.reclaim.result(), Why: "after that enough is left, and no pod has to go"}
-	behind := l.reclaim.behind
-	l.reclaim, l.after = nil, time.Now()
-	if !behind { // Else a pod had to go.
-		l.note(ctx, d)
+	r := l.learn()
+	l.after = time.Now()
+	if !r.behind { // Else a pod had to go.
+		l.note(ctx, Decision{Shortage: shortage(r.by), Outcome: Enough, Reclaimed: r.result(), Why: "after that enough is left, and no pod has to go"})
 	}
 }

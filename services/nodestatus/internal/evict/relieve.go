@@ -2,13 +2,11 @@ package evict
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/polylet/polylet/internal/threshold"
@@ -29,22 +27,33 @@ const (
 	newly = 3 * time.Second
 )
 
-// relieve does the next thing about the first of what is short that is to be tried
-// now.
+// relieve does the next thing about each of what is short that is to be tried now. Who
+// waits for something keeps no other up, and memory has its turn again when that took long.
 func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.Frame) {
-	now := time.Now()
-	i := slices.IndexFunc(due, func(m pressure.Met) bool { return !now.Before(l.next[m.Signal]) })
-	if i < 0 {
-		return
+	began := time.Now()
+	for _, m := range due {
+		if time.Now().Before(l.next[m.Signal]) {
+			continue
+		}
+		if m.By.Time.IsZero() {
+			m.By.Time = frame.Heard
+		}
+		if l.try(ctx, m, due, frame.Layout); time.Since(began) > prompt {
+			l.answered.Set()
+			return
+		}
 	}
-	m := due[i]
-	if m.By.Time.IsZero() {
-		m.By.Time = frame.Heard
-	}
-	disk := pressure.KindOf(m.Signal) == pressure.Disk
-	waits := l.blocked(m, frame.Layout)
-	if waits && !l.hastens(m) || l.limits != nil && disk {
+}
+
+// try does the next thing about one of what is short.
+func (l *Loop) try(ctx context.Context, m pressure.Met, due []pressure.Met, layout threshold.Layout) {
+	now, disk := time.Now(), pressure.KindOf(m.Signal) == pressure.Disk
+	waits := l.blocked(m, layout)
+	if waits && !l.hastens(m) || disk && l.limits != nil {
 		return // Who uses more than it may goes first, and may be enough.
+	}
+	if disk && !waits && (l.measures() || l.reclaim != nil && !l.reclaim.finished()) {
+		return // The loop hears of its end.
 	}
 	if old := age(m.By, now).Abs(); old > oldest {
 		l.hold(ctx, m, soon, fmt.Sprintf("the newest figures are %s old: nobody knows whether it is still so", old.Round(time.Second)))
@@ -72,8 +81,8 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 		l.hold(ctx, m, remeasured, "a second look, which measures the pods, too, does not find it")
 	case waits:
 		l.hasten(ctx, m)
-	case l.reclaimed(ctx, m, frame.Layout):
-		l.evict(ctx, m, due, frame.Layout, summary)
+	case l.reclaimed(ctx, m, layout):
+		l.evict(ctx, m, due, layout, summary)
 	}
 }
 
@@ -106,14 +115,18 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	if !ok {
 		return
 	}
-	f := found{m: m, figures: eviction.FiguresOf(summary)}
-	since := l.sinceOf(m)
+	f, since := found{m: m, figures: eviction.FiguresOf(summary)}, time.Time{}
 	if pressure.KindOf(m.Signal) == pressure.Disk {
+		k := l.measured(ctx, m)
+		if k == nil {
+			return // The loop hears of its end.
+		}
 		var err error
-		if f, err = l.measured(ctx, m, due, since); err != nil {
+		if f, err = k.of(m); err != nil {
 			l.hold(ctx, m, soon, err.Error())
 			return
 		}
+		asked, since = k.asked, k.since
 	}
 	m, d.Why = f.m, f.but
 	ranked := eviction.Rank(m.By, layout, pods.Pods, f.figures, f.unlinked)
@@ -131,13 +144,17 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 		}
 		d.Why += "; " + why
 	}
+	nobody := len(ranked) == 0 || ranked[0].Not != ""
+	if !nobody && l.untried(ctx, m, layout) {
+		return // The loop hears of its end.
+	}
 	l.chose(m.Signal)
 	d.consider(ranked)
 	l.announce(ctx, m)
 	if l.reclaim != nil && pressure.KindOf(m.Signal) == pressure.Disk {
-		d.Reclaimed, l.reclaim = l.reclaim.result(), nil
+		d.Reclaimed = l.learn().result()
 	}
-	if len(ranked) == 0 || ranked[0].Not != "" {
+	if nobody {
 		l.next[m.Signal] = time.Now().Add(interval)
 		d.Outcome, d.Why = Nobody, "no pod may be evicted of which it is known what it uses"+d.Why
 		l.note(ctx, d)
@@ -148,9 +165,7 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	stop.Message, stop.Annotations = eviction.Message(m, chosen.Pod, f.figures[string(chosen.Pod.UID)])
 	d.Chosen, d.Grace = ref(chosen.Pod), stop.Grace
 	d.Why = why(m.Signal, chosen) + d.Why
-	if chosen.Unlinked != "" {
-		d.Why += "; " + chosen.Unlinked
-	}
+	d.holds(chosen.Unlinked)
 	l.deps.Metrics.acted(due)
 	l.stop(ctx, &stopping{
 		pod: chosen.Pod, kind: pressure.KindOf(m.Signal), available: m.By.Available, grace: stop.Grace, stop: stop, decision: d, signal: m.Signal,
@@ -176,81 +191,6 @@ func (l *Loop) pods(ctx context.Context, m pressure.Met, layout threshold.Layout
 		return pods, false
 	}
 	return pods, !l.blocked(m, layout)
-}
-
-// found is what pods use of what is short; but is what is to be said of it.
-type found struct {
-	m        pressure.Met
-	figures  eviction.Figures
-	unlinked map[types.UID][]eviction.Unlinked
-	late     eviction.Late
-	but      string
-}
-
-// measured is what pods have on disks, as new as a time, unless memory runs out meanwhile.
-func (l *Loop) measured(parent context.Context, m pressure.Met, due []pressure.Met, since time.Time) (f found, err error) {
-	ctx, done := l.untilMemory(parent, due)
-	defer done()
-	defer func() {
-		if errors.Is(context.Cause(ctx), errMemory) { // Not all may have been found, whether that is an error or not.
-			l.interrupted, err = time.Now(), errMemory
-		}
-	}()
-	if f.m, f.figures, f.late, err = l.renewed(ctx, m, since); err != nil {
-		return f, err
-	}
-	f.unlinked, f.late.Holders, f.but, err = l.unlinked(ctx, m)
-	return f, err
-}
-
-// unlinked are the files without a name that pods hold open; but is what is to be said
-// where that is not all and it is not known of whom. Stats is not waited for for long.
-func (l *Loop) unlinked(ctx context.Context, m pressure.Met) (files map[types.UID][]eviction.Unlinked, late map[types.UID]bool, but string, err error) {
-	files, late, all, err := l.deps.Stats.Unlinked(ctx)
-	switch {
-	case err == nil && (all || len(late) > 0):
-		return files, late, "", nil
-	case time.Since(m.Since) < layersAge && err == nil:
-		return nil, nil, "", errors.New("stats had no time to look at all open files: who holds a removed one may not be known")
-	case time.Since(m.Since) < layersAge:
-		return nil, nil, "", fmt.Errorf("stats does not say who holds removed files open: %w", err)
-	}
-	return files, nil, "; not all open files were looked at: another may hold more in files that were removed", nil
-}
-
-// sinceOf is how old figures may be by which a pod is chosen: the same until it is, for what
-// there was no time to measure is measured next. What was done has its effect in them.
-func (l *Loop) sinceOf(m pressure.Met) time.Time {
-	now := time.Now()
-	if since := l.since[m.Signal]; !since.Before(m.Since) && !since.Before(l.after) && now.Sub(since) < layersAge+newly {
-		return since
-	}
-	since := m.Since
-	if since.Before(l.after) {
-		since = l.after
-	}
-	if now.Sub(since).Abs() > newly {
-		since = now
-	}
-	l.since[m.Signal] = since
-	return since
-}
-
-// renewed are figures of what lies on disks that are as new as the shortage, if that is
-// not over by then: by older ones somebody would go who has little. But the runtime
-// measures layers by itself, and stats may have no time for all: late are those of which
-// there are no such figures.
-func (l *Loop) renewed(ctx context.Context, m pressure.Met, since time.Time) (now pressure.Met, figures eviction.Figures, late eviction.Late, err error) {
-	summary, late, err := l.deps.Stats.Renewed(ctx, since)
-	if err != nil {
-		return m, nil, late, fmt.Errorf("stats does not say what the pods use: %w", err)
-	}
-	now, short := eviction.Confirm(m, eviction.Observe(summary))
-	if !short {
-		return m, nil, late, errors.New("enough is left since the disks were measured anew")
-	}
-	figures = eviction.FiguresOf(summary)
-	return now, figures, late.With(figures, since), nil
 }
 
 // gathers says whether podsync is to be given time to hear of its pods.

@@ -107,6 +107,7 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		}
 		if newly && !s.ended.IsZero() {
 			s.looked, l.after = now, now
+			clear(l.barren) // It leaves something.
 			l.clear(ctx, s, j, layout)
 		}
 		switch {
@@ -198,29 +199,39 @@ func short(j pressure.Judgement, kind pressure.Kind) bool {
 	return false
 }
 
-// blocked says whether a stop has to have its effect before something is done about
-// m. A hard threshold of memory waits for a pod that frees memory only, and no longer
-// than that pod was given if still less is left then, whether podsync has said that it
-// stops it or not. A pod that went because of a limit of its own is waited for only
-// where what it had may be enough.
+// blocked says whether a stop has to have its effect before something is done about m.
 func (l *Loop) blocked(m pressure.Met, layout threshold.Layout) bool {
-	now, memory := time.Now(), pressure.KindOf(m.Signal) == pressure.Memory
+	now := time.Now()
 	for _, s := range l.stopping {
-		given := s.given()
-		less := m.Hard && memory && now.After(given) && age(m.By, now) < now.Sub(given) && m.By.Available < s.available
-		switch {
-		case s.limit:
-			if less || !s.ended.IsZero() && pressure.KindOf(m.Signal) != pressure.Disk || !eviction.Enough(m, layout, s.pod, s.figures) {
-				continue
-			}
-			return true
-		case !m.Hard || !memory:
-			return true
-		case s.kind == pressure.Memory && !less:
+		if s.holdsUp(m, layout, now) {
 			return true
 		}
 	}
 	return false
+}
+
+// holdsUp says whether a stop does. A hard threshold of memory waits for a pod that frees
+// memory only, and, as one of processes, no longer than that pod was given if still less is
+// left then, whether podsync has said that it stops it or not; processes wait for no other
+// pod longer than that. No hard threshold waits for one to which a soft one of something
+// else has given time. A pod that went because of a limit of its own is waited for only
+// where what it had may be enough.
+func (s *stopping) holdsUp(m pressure.Met, layout threshold.Layout, now time.Time) bool {
+	kind, given := pressure.KindOf(m.Signal), s.given()
+	less := m.Hard && kind != pressure.Disk && now.After(given) && age(m.By, now) < now.Sub(given) && m.By.Available < s.available
+	switch {
+	case s.limit:
+		return !less && (s.ended.IsZero() || kind == pressure.Disk) && eviction.Enough(m, layout, s.pod, s.figures, now.Sub(s.at) < layersAge)
+	case !m.Hard:
+		return true
+	case s.kind == kind:
+		return !less
+	case kind == pressure.Memory, s.grace > eviction.Immediate:
+		return false
+	case kind == pressure.PID:
+		return s.ended.IsZero() && !now.After(given)
+	}
+	return true
 }
 
 // age is how old a signal is. Both times are of this machine's clock.

@@ -92,14 +92,14 @@ func TestLayersThatWereMeasuredBeforeAShortageAreLate(t *testing.T) {
 func TestOfAPodWithALayerThatWasNeverWeighedNobodyKnowsWhetherItsEndIsEnough(t *testing.T) {
 	p, of := pod("p", 0, nil), stats("p", 1, 1, 1*mi, 0, nil)
 	disk := met("nodefs.available", "100Mi", 0, 1*mi, 8<<30)
-	if Enough(disk, threshold.Layout{}, p, of) {
+	if Enough(disk, threshold.Layout{}, p, of, true) {
 		t.Error("of one that was")
 	}
-	if none := stats("p", 1, 1, 0, 0, nil); !Enough(disk, threshold.Layout{}, p, none) {
+	if none := stats("p", 1, 1, 0, 0, nil); !Enough(disk, threshold.Layout{}, p, none, true) || Enough(disk, threshold.Layout{}, p, none, false) {
 		t.Error("of one of which the runtime says 0 at no time")
 	}
 	of.Containers[0].Rootfs = nil
-	if !Enough(disk, threshold.Layout{}, p, of) || Enough(disk, threshold.Layout{ImagesApart: true}, p, of) {
+	if !Enough(disk, threshold.Layout{}, p, of, true) || Enough(disk, threshold.Layout{ImagesApart: true}, p, of, true) {
 		t.Error("it has nothing, or it counts on another disk")
 	}
 }

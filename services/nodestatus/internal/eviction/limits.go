@@ -28,8 +28,8 @@ type Breach struct {
 	Signal, Message string
 	// Used is what was measured, Limit what is allowed.
 	Used, Limit string
-	// Unlinked names what of it no directory shows; empty when nothing is.
-	Unlinked string
+	// Unlinked names what of it no directory shows.
+	Unlinked Held
 }
 
 // Limited says whether a pod has a limit of local storage at all.
@@ -67,9 +67,9 @@ func Breaches(pods []*v1.Pod, figures Figures, unlinked map[types.UID][]Unlinked
 
 // Enough says whether what a pod had may be enough for a threshold once it has ended.
 // Of one without figures nobody knows, so that it may, and so of one with a layer that was
-// never weighed.
-func Enough(m pressure.Met, layout threshold.Layout, pod *v1.Pod, s *statsapi.PodStats) bool {
-	if s == nil || partsOf(m.Signal, layout).layers && pressure.KindOf(m.Signal) == pressure.Disk && unweighed(s) {
+// never weighed, unless that counts for nothing.
+func Enough(m pressure.Met, layout threshold.Layout, pod *v1.Pod, s *statsapi.PodStats, layersCount bool) bool {
+	if s == nil || layersCount && partsOf(m.Signal, layout).layers && pressure.KindOf(m.Signal) == pressure.Disk && unweighed(s) {
 		return true
 	}
 	usage, known := usageOf(m.By, layout, pod, s)

@@ -114,7 +114,7 @@ func TestFilesThatWereRemovedAndAreOpenCountForLimits(t *testing.T) {
 			layer = 0
 		}
 		got := Breaches([]*v1.Pod{test.pod}, figures(stats("p", 0, 0, layer, 0, volumes)), map[types.UID][]Unlinked{test.pod.UID: test.held}, test.layout)
-		if test.signal == "" && len(got) > 0 || test.signal != "" && (len(got) != 1 || got[0].Signal != test.signal || !strings.Contains(got[0].Unlinked, "container c holds 3Mi open")) {
+		if test.signal == "" && len(got) > 0 || test.signal != "" && (len(got) != 1 || got[0].Signal != test.signal || !strings.Contains(got[0].Unlinked.String(), "container c holds 3Mi open")) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -145,7 +145,7 @@ func TestWhetherAPodsEndMayBeEnoughFollowsFromWhatItHad(t *testing.T) {
 		"a disk, not enough": {"nodefs.available", 60 * mi, of, false},
 		"nobody knows":       {"nodefs.available", 60 * mi, nil, true},
 	} {
-		if got := Enough(met(c.signal, "100Mi", 0, c.available, 8<<30), threshold.Layout{}, p, c.of); got != c.want {
+		if got := Enough(met(c.signal, "100Mi", 0, c.available, 8<<30), threshold.Layout{}, p, c.of, true); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

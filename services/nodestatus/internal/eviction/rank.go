@@ -25,7 +25,7 @@ type Candidate struct {
 	Priority int32
 	// Unlinked names files without a name that it holds open, which Usage counts; empty
 	// when there are none.
-	Unlinked string
+	Unlinked Held
 	// Not is why it is not evicted whatever its figures are; empty when it may be. Unknown:
 	// that is because there are none.
 	Not     string

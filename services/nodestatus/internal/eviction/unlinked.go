@@ -35,9 +35,8 @@ func (f Files) of(signal string) uint64 {
 	return f.Bytes
 }
 
-// unlinkedOf is what of them counts for a signal, and a sentence that names the most of
-// it.
-func unlinkedOf(by pressure.Signal, layout threshold.Layout, all []Unlinked) (usage int64, named string) {
+// unlinkedOf is what of them counts for a signal, and who holds the most of it.
+func unlinkedOf(by pressure.Signal, layout threshold.Layout, all []Unlinked) (usage int64, named Held) {
 	p := partsOf(by.Name, layout)
 	var most int64
 	for _, u := range all {
@@ -67,7 +66,7 @@ type removed struct {
 	known   map[string]int64
 	volume  string
 	layers  map[string]int64
-	named   string
+	named   Held
 }
 
 // removedOf says what counts. What lies on the filesystem of the root directory counts if it
@@ -136,9 +135,23 @@ func emptyDirs(pod *v1.Pod) (names []string, own bool) {
 	return names, own
 }
 
-// heldOpen is a sentence that names what a container holds.
-func heldOpen(u Unlinked, amount string) string {
-	return fmt.Sprintf("container %s holds %s open in files that were removed, the largest of them %q", u.Container, amount, u.Largest)
+// Held names what a container holds open in files that were removed. The zero value is
+// nothing.
+type Held struct {
+	Container, Amount string
+	// Largest is what the largest of them was called, which is the container's own affair:
+	// it is not for everybody.
+	Largest string
+}
+
+func heldOpen(u Unlinked, amount string) Held { return Held{u.Container, amount, u.Largest} }
+
+// String says it without the file's name; empty when it is nothing.
+func (h Held) String() string {
+	if h == (Held{}) {
+		return ""
+	}
+	return fmt.Sprintf("container %s holds %s open in files that were removed", h.Container, h.Amount)
 }
 
 // Least is what a pod held both times, at most.

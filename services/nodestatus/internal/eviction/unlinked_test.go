@@ -34,7 +34,7 @@ func TestOpenFilesWithoutANameCountForTheFilesystemTheyLieOn(t *testing.T) {
 		{"memory.available", threshold.Layout{}, 0},
 	} {
 		got := Rank(pressure.Signal{Name: test.signal, Capacity: 1000}, test.layout, []*v1.Pod{pod}, figures, all)[0]
-		if got.Usage != test.want || (got.Unlinked != "") != (test.want > 0) {
+		if got.Usage != test.want || (got.Unlinked != Held{}) != (test.want > 0) {
 			t.Errorf("%s, %+v: %+v, want %d", test.signal, test.layout, got, test.want)
 		}
 	}

@@ -86,6 +86,9 @@ func statusEvent(name, reason string) Event {
 	return Event{v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", name, reason)}
 }
 
+// goesDown is said of a node whose machine does.
+const goesDown = "node is shutting down"
+
 func readyCondition(cfg Config, node *v1.Node, facts Facts, old *v1.NodeCondition) v1.NodeCondition {
 	problems, known := judge(facts.Runtime)
 	// Of a Node that is Ready it was looked at before it was: a restart flips nothing.
@@ -99,8 +102,8 @@ func readyCondition(cfg Config, node *v1.Node, facts Facts, old *v1.NodeConditio
 	if missing := missingCapacity(cfg, node.Status.Capacity); missing != "" {
 		problems, known = append(problems, missing), true
 	}
-	if facts.ShuttingDown {
-		problems, known = append(problems, "node is shutting down"), true
+	if facts.ShuttingDown || facts.ShutdownUnheard && old != nil && old.Status == v1.ConditionFalse && strings.Contains(old.Message, goesDown) {
+		problems, known = append(problems, goesDown), true
 	}
 	switch {
 	case !known && old != nil && old.Status != v1.ConditionUnknown:

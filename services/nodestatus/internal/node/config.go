@@ -71,6 +71,8 @@ type Facts struct {
 	Pressure map[pressure.Kind]bool
 	// ShuttingDown is whether the machine goes down.
 	ShuttingDown bool
+	// ShutdownUnheard: that is not known yet, and what a run before this one has said stays.
+	ShutdownUnheard bool
 	// Devices is what a kubelet has left of its device plugins; nil is not known.
 	Devices *Devices
 }
@@ -85,10 +87,12 @@ type Devices struct {
 
 // Machine describes the machine.
 type Machine struct {
-	Cores                         int
-	MemoryBytes, SwapBytes        uint64
-	RootFilesystemBytes           uint64
-	HugePages                     []HugePages
+	Cores                  int
+	MemoryBytes, SwapBytes uint64
+	RootFilesystemBytes    uint64
+	HugePages              []HugePages
+	// MaxPIDs is how many processes the kernel allows; 0 when that is not known.
+	MaxPIDs                       int64
 	MachineID, SystemUUID, BootID string
 }
 

@@ -157,6 +157,7 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		old     *v1.NodeCondition
 		missing bool
 		down    bool
+		unheard bool
 		csiNode string
 		status  v1.ConditionStatus
 		message string
@@ -210,6 +211,17 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		"the machine goes down and nothing else is known": {
 			old: was("True"), down: true, status: "False", message: "node is shutting down",
 		},
+		"a run before this one has said that the machine goes down": {
+			runtime: good, unheard: true, old: &v1.NodeCondition{Status: v1.ConditionFalse, Message: "[network state unknown, node is shutting down]"},
+			status: "False", message: "node is shutting down",
+		},
+		"a run before this one has said that it is Ready": {
+			runtime: good, unheard: true, old: was("True"), status: "True", message: "kubelet is posting ready status",
+		},
+		"the machine goes down no more": {
+			runtime: good, old: &v1.NodeCondition{Status: v1.ConditionFalse, Message: "node is shutting down"},
+			status: "True", message: "kubelet is posting ready status",
+		},
 		"the network says nothing": {runtime: with(func(r *Runtime) { r.NetworkReady = false }), status: "False", message: "network state unknown"},
 		"no local storage": {
 			cfg: Config{NoLocalStorage: true}, runtime: with(func(r *Runtime) { r.NetworkReady = false }), missing: true,
@@ -237,7 +249,7 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		if !test.missing {
 			n.Status.Capacity = list("cpu", "1", "memory", "1", "pods", "1", "ephemeral-storage", "1")
 		}
-		got := readyCondition(test.cfg, n, Facts{Runtime: test.runtime, ShuttingDown: test.down, CSINode: test.csiNode}, test.old)
+		got := readyCondition(test.cfg, n, Facts{Runtime: test.runtime, ShuttingDown: test.down, ShutdownUnheard: test.unheard, CSINode: test.csiNode}, test.old)
 		if got.Status != test.status || got.Message != test.message {
 			t.Errorf("%s: %s, %q; want %s, %q", name, got.Status, got.Message, test.status, test.message)
 		}

@@ -134,10 +134,16 @@ func reserved(cfg Config, capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
+// pids is the kubelet's name of processes in what is reserved; the Node has none such.
+const pids v1.ResourceName = "pid"
+
 // CheckReservation returns an error when more is reserved than the machine has:
 // no pod could ever run.
 func CheckReservation(cfg Config, m *Machine) error {
 	total := capacity(cfg, m, nil)
+	if m.MaxPIDs > 0 {
+		total[pids] = *resource.NewQuantity(m.MaxPIDs, resource.DecimalSI)
+	}
 	var problems []string
 	for name, r := range reserved(cfg, total) {
 		have, ok := total[name]

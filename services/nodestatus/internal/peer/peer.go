@@ -88,11 +88,20 @@ func (s *Store) setAddresses(addresses []v1.NodeAddress) {
 	})
 }
 
+// AwaitShutdown says that it is not known yet whether the machine goes down, and will be
+// told with SetShuttingDown.
+func (s *Store) AwaitShutdown() {
+	s.update(func(f *node.Facts) bool {
+		f.ShutdownUnheard = true
+		return false
+	})
+}
+
 // SetShuttingDown says whether the machine goes down.
 func (s *Store) SetShuttingDown(down bool) {
 	s.update(func(f *node.Facts) bool {
-		changed := f.ShuttingDown != down
-		f.ShuttingDown = down
+		changed := f.ShuttingDown != down || f.ShutdownUnheard
+		f.ShuttingDown, f.ShutdownUnheard = down, false
 		return changed
 	})
 }

@@ -33,7 +33,11 @@ func (s *Shutdown) Run(ctx context.Context, told func(shutdown.Signal)) error {
 		default:
 			s.note(state.Problem)
 		}
-		told(shutdown.Signal{Since: state.Since, Delay: state.Delay})
+		signal := shutdown.Signal{Since: state.Since, Delay: state.Delay}
+		if state.Elapsed > 0 {
+			signal.Began = time.Now().Add(-state.Elapsed)
+		}
+		told(signal)
 	})
 }
 

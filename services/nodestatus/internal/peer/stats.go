@@ -69,7 +69,7 @@ func (s *Stats) askMachine(parent context.Context) error {
 	}
 	m := &node.Machine{
 		Cores: int(r.GetNumCores()), MemoryBytes: r.GetMemoryCapacityBytes(), SwapBytes: r.GetSwapCapacityBytes(),
-		RootFilesystemBytes: r.GetRootFsCapacityBytes(), MachineID: r.GetMachineId(), SystemUUID: r.GetSystemUuid(), BootID: r.GetBootId(),
+		RootFilesystemBytes: r.GetRootFsCapacityBytes(), MaxPIDs: r.GetMaxPid(), MachineID: r.GetMachineId(), SystemUUID: r.GetSystemUuid(), BootID: r.GetBootId(),
 	}
 	for _, h := range r.GetHugePages() {
 		m.HugePages = append(m.HugePages, node.HugePages{SizeBytes: h.GetPageSizeBytes(), Count: h.GetCount()})

@@ -32,7 +32,7 @@ func (s *Server) ListEvictionDecisions(context.Context, *nodestatusv1.ListEvicti
 func decision(d *evict.Decision) *nodestatusv1.EvictionDecision {
 	out := &nodestatusv1.EvictionDecision{
 		Time: stamp(d.Time), FirstTime: stamp(d.First), Count: uint32(d.Count), Shortage: shortage(d.Shortage), //nolint:gosec // A count.
-		Outcome: string(d.Outcome), Why: d.Why, MoreCandidates: uint32(d.More), //nolint:gosec // A count of pods.
+		Outcome: string(d.Outcome), Why: d.Why, LargestFile: d.Held.Largest, MoreCandidates: uint32(d.More), //nolint:gosec // A count of pods.
 	}
 	if r := d.Reclaimed; r != nil {
 		out.Reclaimed = &nodestatusv1.Reclaimed{Containers: r.Containers, Images: r.Images, ImageBytes: r.ImageBytes, Error: r.Error}

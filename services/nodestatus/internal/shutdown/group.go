@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -38,6 +39,20 @@ func Total(groups []Group) (total time.Duration) {
 		total += g.Period
 	}
 	return total
+}
+
+// shortened are groups that together have no longer than the machine waits; zero: that is
+// not known. Each loses the same part, for the first would leave the last ones nothing.
+func shortened(groups []Group, delay time.Duration) []Group {
+	total := Total(groups)
+	if delay <= 0 || delay >= total {
+		return groups
+	}
+	out := slices.Clone(groups)
+	for i := range out {
+		out[i].Period = time.Duration(math.Round(float64(out[i].Period) * (float64(delay) / float64(total))))
+	}
+	return out
 }
 
 // groupOf is the group of a priority: the last of those whose own is not above it.

@@ -35,6 +35,8 @@ const unheardWait = 10 * time.Second
 type Signal struct {
 	// Since is when it began; zero: there is none.
 	Since time.Time
+	// Began is the same on a clock that nobody sets; zero when that is not known.
+	Began time.Time
 	// Delay is how long it can be delayed; zero when that is not known.
 	Delay time.Duration
 }
@@ -120,10 +122,12 @@ func (m *Manager) Run(ctx context.Context) error {
 			return nil
 		case <-unheard.C:
 			if !heard {
+				m.deps.SetNode(false)
 				heard, stop = true, m.open(ctx)
 			}
 		case s := <-signals:
 			if !heard && s.Since.IsZero() {
+				m.deps.SetNode(false)
 				stop = m.open(ctx)
 			}
 			heard = true
@@ -180,28 +184,30 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { _ = m.deps.Pods.Close(ctx, seen.set) }) // It ends with ctx.
-	deadline := s.Since.Add(Total(m.groups))
-	if s.Delay > 0 && s.Delay < Total(m.groups) {
-		deadline = s.Since.Add(s.Delay)
+	began := s.Began
+	if began.IsZero() {
+		began = s.Since
 	}
+	groups := shortened(m.groups, s.Delay)
+	deadline := began.Add(Total(groups))
 	if !seen.await(ctx, deadline) && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("podsync does not say which pods there are: none is ended before the machine goes down")
 	}
 	stopper := newStopper(m.deps.Pods)
-	for i, g := range m.groups {
+	for i, g := range groups {
 		if ctx.Err() != nil {
 			return
 		}
 		until := time.Now().Add(g.Period)
-		if until.After(deadline) {
-			until = deadline
+		if latest := deadline.Add(-Total(groups[i+1:])); until.After(latest) {
+			until = latest // What time was lost is no later group's.
 		}
-		stopper.end(ctx, seen, m.groups, i, until)
+		stopper.end(ctx, seen, groups, i, until)
 		m.awaitUnmounted(ctx, until)
 	}
 	m.awaitTold(ctx, seen, stopper, deadline)
 	if ctx.Err() == nil {
-		klog.FromContext(ctx).Info("The pods have ended, or their time is over: the machine may go down", "took", time.Since(s.Since))
+		klog.FromContext(ctx).Info("The pods have ended, or their time is over: the machine may go down", "took", time.Since(began))
 		m.deps.Line.Done(s.Since)
 		<-ctx.Done() // New pods are refused until the end.
 	}

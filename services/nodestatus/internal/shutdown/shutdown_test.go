@@ -38,6 +38,8 @@ type world struct {
 	// unknown: podsync was just started, and does not know all pods.
 	unknown bool
 	story   []string
+	// down is what the Node says; nil: nothing was said.
+	down *bool
 }
 
 func (w *world) say(format string, args ...any) {
@@ -58,8 +60,16 @@ func (w *world) Run(ctx context.Context, told func(Signal)) error {
 }
 
 func (w *world) Done(time.Time)                       { w.say("done") }
-func (w *world) SetNode(down bool)                    { w.say("node goes down: %v", down) }
 func (w *world) Send(_ context.Context, e node.Event) { w.say("%s: %s", e.Reason, e.Message) }
+func (w *world) SetNode(down bool) {
+	w.mu.Lock()
+	said := w.down
+	w.down = &down
+	w.mu.Unlock()
+	if said != nil && *said != down || said == nil && down {
+		w.say("node goes down: %v", down)
+	}
+}
 func (w *world) Open(context.Context) error {
 	w.say("admits: true")
 	return nil
@@ -269,13 +279,35 @@ func TestAShutdownThatIsCalledOffOpensTheNodeAgain(t *testing.T) {
 }
 
 func TestADelayThatIsShorterThanThePeriodsCutsThem(t *testing.T) {
-	got := running(t, []Pod{pod("stuck", 0)}, func(w *world) {
-		w.takes["stuck"] = time.Hour
+	got := running(t, []Pod{pod("stuck", 0), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["stuck"], w.takes["dns"] = time.Hour, time.Hour
 		w.line <- Signal{Since: time.Now(), Delay: 5 * time.Second}
 		time.Sleep(20 * time.Second)
 	})
 	if !strings.Contains(got, "\n5s done") {
 		t.Errorf("it went\n%s", got)
+	}
+}
+
+func TestADelayThatIsShorterThanThePeriodsCutsAllAlike(t *testing.T) {
+	got := running(t, []Pod{pod("stuck", 0), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["stuck"], w.takes["dns"] = time.Hour, time.Second
+		w.line <- Signal{Since: time.Now(), Delay: 15 * time.Second}
+		time.Sleep(30 * time.Second)
+	})
+	if want := "0s stop stuck within 10s\n10s stop dns within 5s\n11s dns ended\n11s done"; !strings.Contains(got, want) {
+		t.Errorf("it went\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestAProcessThatStartsInAShutdownLeavesTheLastPodsTheirTime(t *testing.T) {
+	got := running(t, []Pod{pod("stuck", 0), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["stuck"], w.takes["dns"] = time.Hour, 9*time.Second
+		w.line <- Signal{Since: time.Now().Add(-15 * time.Second), Delay: time.Hour}
+		time.Sleep(20 * time.Second)
+	})
+	if want := "0s stop stuck within 20s\n5s stop dns within 10s\n14s dns ended\n14s done"; !strings.Contains(got, want) {
+		t.Errorf("it went\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -81,7 +81,8 @@ type stopper struct {
 	// tried is the run of podsync in which a pod's stop was asked for last, asked that in
 	// which it was taken, never that in which podsync said that it does not stop it.
 	tried, asked, never map[string]uint64
-	// late are pods that were stopped after the time of their group.
+	// late are pods that were stopped after the time of their group, also where that was over
+	// when this process began.
 	late map[string]bool
 }
 
@@ -98,10 +99,13 @@ func (s *stopper) end(ctx context.Context, seen *view, groups []Group, i int, un
 	// A podsync that does not answer takes no other group's time.
 	asking, cancel := context.WithTimeout(ctx, max(time.Until(until), leastAsking))
 	defer cancel()
-	said := false
+	said, over := false, g.Period > 0 && !until.After(time.Now())
 	for {
 		now := seen.get()
 		running := s.running(now, of)
+		for _, p := range running {
+			s.late[p.UID] = s.late[p.UID] || over
+		}
 		if len(running) == 0 && now.whole {
 			return
 		}

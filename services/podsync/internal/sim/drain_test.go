@@ -72,9 +72,7 @@ func inPlaces(n int) func(*world, string, any, any, func() error) error {
 }
 
 func TestADrainKillsNobodyWhoEndsInTime(t *testing.T) {
-	if *oneSeed != 0 {
-		t.Skip("one seed is replayed")
-	}
+	asksTheJudge(t)
 	t.Run("as it is", func(t *testing.T) { finds(t, sabotage{scenario: drains}, "") })
 	t.Run("waiting for a place takes from the grace period", func(t *testing.T) {
 		finds(t, sabotage{scenario: drains, cri: inPlaces(8)}, "was killed though it ends within its grace period")

@@ -9,17 +9,22 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 )
 
-// replayAll runs the seeds, so many at once, each in a process of its own, and
-// returns their traces in short; those that fail are told.
-func replayAll(t *testing.T, program string, from int64, n, atOnce int) map[int64]string {
+// quiet are the traces in short of the seeds that this process has had simulated without a
+// load beside them: they need not be again.
+var quiet = map[int64]string{}
+
+// replayAll runs the seeds whose traces sums has not, so many at once, each in a process
+// of its own, and adds their traces in short; those that fail are told.
+func replayAll(t *testing.T, program string, from int64, n, atOnce int, sums map[int64]string) {
 	t.Helper()
+	todo := without(sums, from, n)
 	var mu sync.Mutex
-	sums := map[int64]string{}
 	next := make(chan int64)
 	var wg sync.WaitGroup
 	for range atOnce {
@@ -45,12 +50,28 @@ func replayAll(t *testing.T, program string, from int64, n, atOnce int) map[int6
 			}
 		})
 	}
-	for i := range n {
-		next <- from + int64(i)
+	for _, seed := range todo {
+		next <- seed
 	}
 	close(next)
 	wg.Wait()
-	return sums
+}
+
+// without are n seeds but those that have a trace.
+func without(sums map[int64]string, from int64, n int) []int64 {
+	var out []int64
+	for seed := from; seed < from+int64(n); seed++ {
+		if sums[seed] == "" {
+			out = append(out, seed)
+		}
+	}
+	return out
+}
+
+func TestASeedThatHasATraceIsNotSimulatedAgain(t *testing.T) {
+	if got, want := without(map[int64]string{3: "3 of 3", 4: "", 9: "9 of 9"}, 2, 4), []int64{2, 4, 5}; !slices.Equal(got, want) {
+		t.Errorf("%v are simulated, want %v", got, want)
+	}
 }
 
 // replayed is how many seeds are run twice, and differing how many of them may
@@ -63,7 +84,7 @@ func TestASeedGivesTheSameTraceBesideALoad(t *testing.T) {
 		t.Skip("builds Go's runtime anew: -exact (make replay)")
 	}
 	program, cpus := buildExact(t), runtime.NumCPU()
-	idle := replayAll(t, program, *first, replayed, cpus)
+	replayAll(t, program, *first, replayed, cpus, quiet)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2 * cpus))
@@ -73,10 +94,11 @@ func TestASeedGivesTheSameTraceBesideALoad(t *testing.T) {
 			}
 		}()
 	}
-	loaded := replayAll(t, program, *first, replayed, 4*cpus)
+	loaded := map[int64]string{}
+	replayAll(t, program, *first, replayed, 4*cpus, loaded)
 	differ := 0
 	for seed := *first; seed < *first+replayed; seed++ {
-		was, is := idle[seed], loaded[seed]
+		was, is := quiet[seed], loaded[seed]
 		switch {
 		case was == "" || is == "":
 			t.Errorf("seed %d left no trace: %q, beside a load %q", seed, was, is)

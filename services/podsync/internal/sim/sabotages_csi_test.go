@@ -104,9 +104,7 @@ func except(method string) func(*world, string, any, func() error) error {
 }
 
 func TestEveryBrokenPromiseOfADriversVolumesIsFound(t *testing.T) {
-	if *oneSeed != 0 {
-		t.Skip("one seed is replayed")
-	}
+	asksTheJudge(t)
 	for _, tc := range []struct {
 		name string
 		shot sabotage

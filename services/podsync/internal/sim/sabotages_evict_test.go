@@ -29,9 +29,7 @@ func evictedAgain(grace time.Duration) func(int64) *scenario {
 func forgetsStops(w *world) { w.must(os.Remove(filepath.Join(w.dir, "root", "polylet", "stops.json"))) }
 
 func TestEveryBrokenPromiseOfEvictionsIsFound(t *testing.T) {
-	if *oneSeed != 0 {
-		t.Skip("one seed is replayed")
-	}
+	asksTheJudge(t)
 	for _, tc := range []struct {
 		name string
 		shot sabotage

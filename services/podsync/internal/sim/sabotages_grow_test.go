@@ -52,9 +52,7 @@ func instead(method string, code codes.Code) func(*world, string, any, func() er
 }
 
 func TestEveryBrokenPromiseOfVolumesThatGrowAndOfDevicesIsFound(t *testing.T) {
-	if *oneSeed != 0 {
-		t.Skip("one seed is replayed")
-	}
+	asksTheJudge(t)
 	for _, tc := range []struct {
 		name string
 		shot sabotage
@@ -115,9 +113,7 @@ func TestEveryBrokenPromiseOfVolumesThatGrowAndOfDevicesIsFound(t *testing.T) {
 }
 
 func TestWhatIsKeptOfVolumesIsMendedAndDamageThatStaysIsFound(t *testing.T) {
-	if *oneSeed != 0 {
-		t.Skip("one seed is replayed")
-	}
+	asksTheJudge(t)
 	for pick := range uint64(4) { // each spoils other files
 		t.Run(fmt.Sprint("damaged ", pick), func(t *testing.T) {
 			damaged := with(onDisk(2, 0), 25*time.Second, "damage", func(w *world) { w.damageDisks(pick) })

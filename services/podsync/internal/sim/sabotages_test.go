@@ -219,9 +219,7 @@ func spentBy(first string) func(int64) *scenario {
 }
 
 func TestEveryBrokenPromiseOfTheLifecycleIsFound(t *testing.T) {
-	if *oneSeed != 0 {
-		t.Skip("one seed is replayed")
-	}
+	asksTheJudge(t)
 	for _, tc := range []struct {
 		name string
 		shot sabotage

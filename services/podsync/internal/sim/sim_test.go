@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"io"
-	"log/slog"
 	"math"
 	"os"
 	"runtime"
@@ -18,9 +16,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/testkit/raced"
 )
 
 var (
@@ -36,13 +35,16 @@ func defaultSeeds() int {
 	if n, err := strconv.Atoi(os.Getenv("POLYLET_SIM_SEEDS")); err == nil && n > 0 {
 		return n
 	}
+	if raced.Enabled {
+		return 100 // a race shows in many seeds, and each takes several times as long
+	}
 	return 200
 }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// client-go logs to klog what the faults make of its watches.
-	klog.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(io.Discard, nil)))
+	klog.SetLogger(unread())
 	// Its handling of errors sleeps under a lock that all bubbles share.
 	utilruntime.ErrorHandlers = nil
 	// A seed lives for a tenth of a second and leaves nothing: collecting it
@@ -90,7 +92,7 @@ func TestPodsyncKeepsItsPromisesWhateverFails(t *testing.T) {
 		simulate(t, *oneSeed, nil)
 		return
 	case *exact:
-		replayAll(t, buildExact(t), *first, *seeds, runtime.NumCPU())
+		replayAll(t, buildExact(t), *first, *seeds, runtime.NumCPU(), quiet)
 		return
 	}
 	for shard := range shards {

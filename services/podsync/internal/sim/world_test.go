@@ -61,7 +61,7 @@ type world struct {
 func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 	w := &world{
 		t: t, seed: seed, dir: dir, sabotage: s, scenario: newScenario(seed), mounts: mount.NewFake(),
-		notifier: &notifier{}, calls: map[string]int{}, log: logr.FromSlogHandler(slog.NewTextHandler(io.Discard, nil)),
+		notifier: &notifier{}, calls: map[string]int{}, log: unread(),
 	}
 	if s != nil && s.scenario != nil {
 		w.scenario = s.scenario(seed)
@@ -112,6 +112,15 @@ func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 		},
 	})
 	return w
+}
+
+// unread is a log that nobody reads. It is written all the same, for what is in it may be
+// more than can be, but not of exact seeds: they are many.
+func unread() logr.Logger {
+	if *nursery {
+		return logr.FromSlogHandler(slog.DiscardHandler)
+	}
+	return logr.FromSlogHandler(slog.NewTextHandler(io.Discard, nil))
 }
 
 func latency() map[string]time.Duration {

@@ -57,14 +57,14 @@ func TestAHostileGRPCServerEndsWithItsAttempt(t *testing.T) {
 			pings := strings.Repeat(pingFrame, 500)
 			_, err := io.WriteString(c, settingsFrame)
 			for err == nil {
-				_ = c.SetWriteDeadline(time.Now().Add(20 * time.Second))
+				_ = c.SetWriteDeadline(time.Now().Add(time.Minute))
 				_, err = io.WriteString(c, pings)
 			}
 		},
 		"it sets and never reads": func(c net.Conn) {
 			err := error(nil)
 			for err == nil {
-				_ = c.SetWriteDeadline(time.Now().Add(20 * time.Second))
+				_ = c.SetWriteDeadline(time.Now().Add(time.Minute))
 				_, err = io.WriteString(c, strings.Repeat(settingsFrame, 500))
 			}
 		},
@@ -89,16 +89,16 @@ func TestAHostileGRPCServerEndsWithItsAttempt(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&during)
 		group.Wait()
-		// The server goes on for 20 s; less than a second is for a machine that does nothing else.
-		if took := time.Since(began); took > 15*time.Second {
+		// The server goes on for a minute; less than a second is for a machine that does nothing else.
+		if took := time.Since(began); took > 30*time.Second {
 			t.Errorf("%s: an attempt of one second takes %v", name, took)
 		}
 		if grown := int64(during.HeapAlloc) - int64(before.HeapAlloc); grown > probes<<20 {
 			t.Errorf("%s: a probe holds %d KiB", name, grown/probes>>10)
 		}
-		for until := time.Now().Add(20 * time.Second); open() > 0; time.Sleep(10 * time.Millisecond) {
+		for until := time.Now().Add(30 * time.Second); open() > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(until) {
-				t.Errorf("%s: 20 s later %d connections are open", name, open())
+				t.Errorf("%s: 30 s later %d connections are open", name, open())
 				break
 			}
 		}

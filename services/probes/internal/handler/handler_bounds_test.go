@@ -62,8 +62,8 @@ func TestAServerThatSendsEndlessHeadersCostsLittle(t *testing.T) {
 	// Less than the 10 MiB that net/http takes when it is told no other number.
 	port := stalling(t, "HTTP/1.1 200 OK\r\n", "X-Long: "+strings.Repeat("x", 1000)+"\r\n", 9<<20)
 	began := time.Now()
-	got := run(t, probe.HTTPGet{Scheme: "HTTP", Port: port, Path: "/"}, timeout(20*time.Second))
-	if got.Verdict != probe.Failed || !strings.Contains(got.Message, "headers exceeded") || time.Since(began) > 10*time.Second {
+	got := run(t, probe.HTTPGet{Scheme: "HTTP", Port: port, Path: "/"}, timeout(time.Minute))
+	if got.Verdict != probe.Failed || !strings.Contains(got.Message, "headers exceeded") || time.Since(began) > 30*time.Second {
 		t.Errorf("%+v after %s", got, time.Since(began))
 	}
 }
@@ -71,8 +71,8 @@ func TestAServerThatSendsEndlessHeadersCostsLittle(t *testing.T) {
 func TestAProbesAnswerIsHeldNoLargerThanItIsShown(t *testing.T) {
 	port := stalling(t, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n", strings.Repeat("x", 1000), 4<<20)
 	began := time.Now()
-	got := run(t, probe.HTTPGet{Scheme: "HTTP", Port: port, Path: "/"}, timeout(20*time.Second))
-	if got.Verdict != probe.Passed || len(got.Message) != bodyLimit || time.Since(began) > 10*time.Second {
+	got := run(t, probe.HTTPGet{Scheme: "HTTP", Port: port, Path: "/"}, timeout(time.Minute))
+	if got.Verdict != probe.Passed || len(got.Message) != bodyLimit || time.Since(began) > 30*time.Second {
 		t.Errorf("%v with %d bytes after %s", got.Verdict, len(got.Message), time.Since(began))
 	}
 }
@@ -135,7 +135,7 @@ func TestOfAnAttemptThatIsOverNoConnectionIsLeft(t *testing.T) {
 		go func() {
 			conn, err := l.Accept()
 			if err == nil {
-				_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+				_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 				_, err = io.Copy(io.Discard, conn) // nil at its end
 				_ = conn.Close()
 			}
@@ -145,9 +145,10 @@ func TestOfAnAttemptThatIsOverNoConnectionIsLeft(t *testing.T) {
 		if got.Verdict != probe.Failed || !strings.Contains(got.Message, "Client.Timeout exceeded") {
 			t.Errorf("%s: %+v", scheme, got)
 		}
+		l.Close() // a busy machine may not have come to ask within that time
 		var slow net.Error
 		if err := <-left; errors.As(err, &slow) && slow.Timeout() {
-			t.Errorf("%s: ten seconds later the connection is open", scheme)
+			t.Errorf("%s: 30 seconds later the connection is open", scheme)
 		}
 	}
 }
@@ -317,7 +318,7 @@ func TestAServerThatAsksAndNeverReadsKeepsNoConnection(t *testing.T) {
 				_, err = conn.Write(pings)
 			}
 			<-over
-			_ = raw.SetWriteDeadline(time.Now().Add(10 * time.Second))
+			_ = raw.SetWriteDeadline(time.Now().Add(30 * time.Second))
 			for err = nil; err == nil; {
 				_, err = raw.Write(pings)
 			}
@@ -333,8 +334,9 @@ func TestAServerThatAsksAndNeverReadsKeepsNoConnection(t *testing.T) {
 	if got.Verdict != probe.Failed || !strings.Contains(got.Message, "Client.Timeout exceeded") {
 		t.Errorf("%+v", got)
 	}
+	l.Close() // a busy machine may not have come to ask within that time
 	var slow net.Error
 	if err := <-left; errors.As(err, &slow) && slow.Timeout() {
-		t.Errorf("ten seconds later the connection is open: %v", err)
+		t.Errorf("30 seconds later the connection is open: %v", err)
 	}
 }

@@ -40,7 +40,7 @@ func TestThePodsLimitIsHeardOfAndNotThatOfEachContainer(t *testing.T) {
 	write("memory.events.local")
 	select {
 	case <-n.Heard():
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the pods have come to their limit, and nothing was heard")
 	}
 }

@@ -104,6 +104,19 @@ type Table struct {
 	view View
 	// shared says that view was handed out and has to be copied before a change.
 	shared bool
+	// changed is closed with the next change; nil while nobody has asked for it.
+	changed chan struct{}
+}
+
+// Follow returns the table as it is, and a channel that is closed when it changes.
+func (t *Table) Follow() (View, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changed == nil {
+		t.changed = make(chan struct{})
+	}
+	t.shared = true
+	return t.view, t.changed
 }
 
 // View returns the table as it is.
@@ -151,6 +164,10 @@ func (t *Table) Apply(c Change) {
 		delete(next.Volumes, uid)
 	}
 	t.view, t.shared = next, false
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
 }
 
 // PresentPod is a pod that runs now.

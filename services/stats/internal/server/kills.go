@@ -1,7 +1,10 @@
 package server
 
 import (
+	"context"
+	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -12,15 +15,26 @@ import (
 	"github.com/polylet/polylet/services/stats/internal/kernellog"
 )
 
+const (
+	// namesWait is how long kills are kept back from a new stream until podsync has named
+	// their containers: of one without a name nothing is recorded on the pod. podsync has
+	// a list before it has heard of all.
+	namesWait = 10 * time.Second
+	// oldKill is a kill of whose container it may know nothing any more.
+	oldKill = 10 * time.Minute
+)
+
 // WatchOOMKills implements StatsService.
 func (s *Server) WatchOOMKills(_ *statsv1.WatchOOMKillsRequest, stream grpc.ServerStreamingServer[statsv1.WatchOOMKillsResponse]) error {
 	ctx := stream.Context()
+	known, cancel := context.WithTimeout(ctx, namesWait)
+	defer cancel()
 	var last uint64
 	for revision := uint64(1); ; {
 		kills, changed := s.Kernel.After(last)
 		if len(kills) > 0 || revision == 1 {
+			names := s.awaitNames(known, kills)
 			frame := &statsv1.WatchOOMKillsResponse{Epoch: s.Epoch, Revision: revision, Snapshot: revision == 1}
-			names := s.Names.View()
 			for _, k := range kills {
 				frame.Kills = append(frame.Kills, killOf(k, names))
 				last = k.Sequence
@@ -36,6 +50,29 @@ func (s *Server) WatchOOMKills(_ *statsv1.WatchOOMKillsRequest, stream grpc.Serv
 		case <-changed:
 		}
 	}
+}
+
+// awaitNames waits until the containers of kills have names, or ctx is done.
+func (s *Server) awaitNames(ctx context.Context, kills []kernellog.Kill) inventory.View {
+	for {
+		names, changed := s.Names.Follow()
+		if !slices.ContainsFunc(kills, func(k kernellog.Kill) bool { return nameless(k, names) }) {
+			return names
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return names
+		}
+	}
+}
+
+// nameless says whether the process was a container's that has no name yet.
+func nameless(k kernellog.Kill, names inventory.View) bool {
+	if _, ok := containerOf(k.Cgroup, names); ok || time.Since(k.Time) >= oldKill {
+		return false
+	}
+	return slices.ContainsFunc(strings.Split(k.Cgroup, "/"), cgroup.LooksLikeContainer)
 }
 
 // killOf names the pod whose process it was.

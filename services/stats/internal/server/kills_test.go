@@ -116,3 +116,71 @@ func TestAWatcherOfKillsHearsAtOnceThatThereAreNone(t *testing.T) {
 		<-done
 	})
 }
+
+// After a start of the whole agent the kernel's log is read before podsync has named a
+// container.
+func TestAKillIsNotToldBeforeItMayBeKnownWhoseItWas(t *testing.T) {
+	for name, after := range map[string]time.Duration{"podsync is a little late": 3 * time.Second, "podsync is away": time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			id := strings.Repeat("b", 64)
+			file := &kernel{records: make(chan string), closed: make(chan struct{})}
+			log := kernellog.New(kernellog.Config{Open: func() (io.ReadCloser, error) { return file, nil }, Boot: time.Now})
+			names := &inventory.Table{}
+			s := New(Deps{Kernel: log, Names: names})
+			ctx, cancel := context.WithCancel(t.Context())
+			to := &stream[statsv1.WatchOOMKillsResponse]{ctx: ctx}
+			read, watched := make(chan error, 1), make(chan error, 1)
+			go func() { read <- log.Run(ctx) }()
+			kill := func(sequence int) {
+				file.records <- fmt.Sprintf("6,%d,0,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/k/p,task_memcg=/k/p/cri-containerd-%s.scope,task=eater,pid=9,uid=0", sequence-1, id)
+				file.records <- fmt.Sprintf("3,%d,0,-;Memory cgroup out of memory: Killed process 9 (eater) total-vm:9kB", sequence)
+				synctest.Wait()
+			}
+			kill(2)
+			go func() { watched <- s.WatchOOMKills(&statsv1.WatchOOMKillsRequest{}, to) }()
+			time.Sleep(time.Second)
+			names.Apply(inventory.Change{Snapshot: true}) // podsync was just started, too.
+			time.Sleep(min(after, namesWait) - 2*time.Second)
+			synctest.Wait()
+			if frames := to.all(); len(frames) > 0 {
+				t.Errorf("%s: too early: %v", name, frames)
+			}
+			time.Sleep(time.Second)
+			want := ""
+			if after < namesWait {
+				want = "web-0"
+				names.Apply(inventory.Change{Containers: []inventory.Container{{ID: id, Name: "web", Pod: inventory.Pod{Namespace: "shop", Name: "web-0", UID: "u"}}}})
+			}
+			synctest.Wait()
+			kill(4) // None waits again.
+			frames := to.all()
+			if len(frames) != 2 || frames[0].GetKills()[0].GetPodName() != want || frames[1].GetKills()[0].GetPodName() != want {
+				t.Errorf("%s: %v", name, frames)
+			}
+			cancel()
+			if err := <-watched; err != nil {
+				t.Error(err)
+			}
+			if err := <-read; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestNoNameIsAwaitedOfAKillThatIsOldOrNoContainers(t *testing.T) {
+	container := "/k/p/" + strings.Repeat("b", 64)
+	for name, c := range map[string]struct {
+		kill kernellog.Kill
+		want bool
+	}{
+		"a container's":      {kernellog.Kill{Cgroup: container + "/app", Time: time.Now()}, true},
+		"nobody's":           {kernellog.Kill{Cgroup: "/system.slice/sshd.service", Time: time.Now()}, false},
+		"not known":          {kernellog.Kill{Time: time.Now()}, false},
+		"one of an hour ago": {kernellog.Kill{Cgroup: container, Time: time.Now().Add(-time.Hour)}, false},
+	} {
+		if got := nameless(c.kill, inventory.View{}); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -1526,7 +1526,11 @@ type EvictionDecision struct {
 	// Its UID.
 	ChosenUid string `protobuf:"bytes,11,opt,name=chosen_uid,json=chosenUid,proto3" json:"chosen_uid,omitempty"`
 	// How long it may take.
-	Grace         *durationpb.Duration `protobuf:"bytes,12,opt,name=grace,proto3" json:"grace,omitempty"`
+	Grace *durationpb.Duration `protobuf:"bytes,12,opt,name=grace,proto3" json:"grace,omitempty"`
+	// What the largest file was called of those that were removed and that the pod holds
+	// open, if that is why; UTF-8, the container's own words. Empty when it holds none. Why
+	// does not name it.
+	LargestFile   string `protobuf:"bytes,13,opt,name=largest_file,json=largestFile,proto3" json:"largest_file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1643,6 +1647,13 @@ func (x *EvictionDecision) GetGrace() *durationpb.Duration {
 		return x.Grace
 	}
 	return nil
+}
+
+func (x *EvictionDecision) GetLargestFile() string {
+	if x != nil {
+		return x.LargestFile
+	}
+	return ""
 }
 
 // Reclaimed is what podsync freed.
@@ -1917,7 +1928,7 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\tthreshold\x18\x02 \x01(\tR\tthreshold\x12\x1c\n" +
 	"\tavailable\x18\x03 \x01(\tR\tavailable\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
-	"\x04hard\x18\x05 \x01(\bR\x04hard\"\x97\x04\n" +
+	"\x04hard\x18\x05 \x01(\bR\x04hard\"\xba\x04\n" +
 	"\x10EvictionDecision\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x129\n" +
 	"\n" +
@@ -1935,7 +1946,8 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	" \x01(\tR\x06chosen\x12\x1d\n" +
 	"\n" +
 	"chosen_uid\x18\v \x01(\tR\tchosenUid\x12/\n" +
-	"\x05grace\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05grace\"z\n" +
+	"\x05grace\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12!\n" +
+	"\flargest_file\x18\r \x01(\tR\vlargestFile\"z\n" +
 	"\tReclaimed\x12\x1e\n" +
 	"\n" +
 	"containers\x18\x01 \x01(\rR\n" +

@@ -44,7 +44,7 @@ func TestAFileUnderALeaseIsNotWaitedFor(t *testing.T) {
 			if !errors.Is(err, unix.EAGAIN) {
 				t.Errorf("%s: %v, want that it cannot be had now", name, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Errorf("%s waits for who holds the lease", name)
 			if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
 				t.Fatal(err)

@@ -95,7 +95,7 @@ func newNeighbour(t *testing.T) *neighbour {
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: proto, Ifindex: link.Index}); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 30}); err != nil {
 		t.Fatal(err)
 	}
 	return &neighbour{fd: fd, index: link.Index, next: 40000}
@@ -109,7 +109,7 @@ func (n *neighbour) reaches(t *testing.T, to net.IP, port uint16) bool {
 	n.send(t, syn(to, n.next, port))
 	n.send(t, syn(net.IPv4(10, 9, 9, 1), n.next+1, port))
 	frame, answered := make([]byte, 2000), false
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 		size, _, err := unix.Recvfrom(n.fd, frame, 0)
 		if err != nil {
 			t.Fatalf("the node's own address does not answer either: %v", err)

@@ -136,7 +136,7 @@ func run(t *testing.T, dir string, h Handler) (stop func()) {
 // eventually waits for real sockets.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 3000 {
 		if holds() {
 			return
 		}

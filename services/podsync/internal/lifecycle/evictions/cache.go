@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -25,8 +26,16 @@ const (
 // Cache keeps evictions. The zero value is empty. Not safe for concurrent use.
 type Cache struct {
 	by map[Controller][]Eviction
+	// let are the pods that were let go last.
+	let map[Controller]let
 	// short are the conditions that were told last.
 	short Short
+}
+
+// let is a pod that had to wait and was let go.
+type let struct {
+	pod types.UID
+	at  time.Time
 }
 
 // Add keeps an eviction that is told at now, and says whether it is news.
@@ -69,6 +78,7 @@ func (c *Cache) forget(which func(Eviction) bool) {
 			continue
 		}
 		delete(c.by, whose)
+		delete(c.let, whose)
 	}
 }
 
@@ -113,6 +123,34 @@ func (c *Cache) Of(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
 	return out, now.Before(out.Until)
 }
 
+// Turn is Of, and lets those that have waited go one at a time: the next one after as long
+// as the first one had to wait, for if that is evicted, too, they all wait longer. After
+// forgetting without an eviction they all may go.
+func (c *Cache) Turn(pod *v1.Pod, short Short, now time.Time) (Backoff, bool) {
+	b, waits := c.Of(pod, short, now)
+	if waits || b.Evicted == 0 {
+		return b, waits
+	}
+	whose := controllerOf(pod)
+	last, any := c.let[whose]
+	forgotten := b.Until.Add(forgetting - backoff(b.Evicted))
+	if any && last.pod == pod.UID || !now.Before(forgotten) {
+		return b, false
+	}
+	if next := last.at.Add(backoff(b.Evicted)); any && now.Before(next) {
+		b.Until = next
+		if forgotten.Before(next) {
+			b.Until = forgotten
+		}
+		return b, true
+	}
+	if c.let == nil {
+		c.let = map[Controller]let{}
+	}
+	c.let[whose] = let{pod.UID, now}
+	return b, false
+}
+
 // backoff is how long the next pod waits after as many evictions.
 func backoff(evicted int) time.Duration {
 	d := firstBackoff
@@ -137,8 +175,8 @@ func (b *Backoff) Reason() string {
 		b.Evicted, b.Controller, strings.Join(b.Resources, " and "), still, strings.Join(b.Conditions, " and "))
 }
 
-// Event says it with how long it still is.
+// Event says it with how long that is at least.
 func (b *Backoff) Event(now time.Time) string {
-	return fmt.Sprintf("Back-off starting pod for %s: %s. It starts at once when that is over.",
+	return fmt.Sprintf("Back-off starting pod for %s: %s. Its pods start one at a time when that is over.",
 		b.Until.Sub(now).Round(time.Second), b.Reason())
 }

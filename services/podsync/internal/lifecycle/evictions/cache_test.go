@@ -181,7 +181,7 @@ func TestTheWordsSayHowLongHowManyOfWhomAndWhy(t *testing.T) {
 	disk.Resource, disk.Condition = "inodes", v1.NodeDiskPressure
 	c.Add(disk, now)
 	got, _ := c.Of(podOf("next", "web"), short, now)
-	const want = "Back-off starting pod for 20s: the node evicted 3 pods of ReplicaSet web because it was low on memory, and still has MemoryPressure. It starts at once when that is over."
+	const want = "Back-off starting pod for 20s: the node evicted 3 pods of ReplicaSet web because it was low on memory, and still has MemoryPressure. Its pods start one at a time when that is over."
 	if text := got.Event(now); text != want {
 		t.Errorf("%s", text)
 	}
@@ -201,5 +201,58 @@ func TestWhileItIsNotKnownWhatTheNodeIsShortOfItMayBe(t *testing.T) {
 	c.Told(Short{})
 	if got, waits := c.Of(podOf("next", "web"), Short{}, now); waits {
 		t.Errorf("once it is known: %+v", got)
+	}
+}
+
+func TestThoseThatWaitedAreLetGoOneAtATime(t *testing.T) {
+	c, last := evictedAt(0, 1, 20) // 20 s
+	at := func(seconds int) time.Time { return last.Add(time.Duration(seconds) * time.Second) }
+	for i, tc := range []struct {
+		pod   string
+		at    int
+		until int // 0: it goes
+	}{
+		{"a", 19, 20},
+		{"a", 20, 0},
+		{"a", 21, 0}, // once more
+		{"b", 21, 40},
+		{"c", 22, 40},
+		{"c", 40, 0},
+		{"b", 40, 60},
+		{"b", 60, 0},
+	} {
+		got, waits := c.Turn(podOf(tc.pod, "web"), short, at(tc.at))
+		if waits != (tc.until > 0) || waits && !got.Until.Equal(at(tc.until)) {
+			t.Errorf("%d: %s after %d s: %v, %v", i, tc.pod, tc.at, waits, got.Until.Sub(last))
+		}
+	}
+	if _, waits := c.Turn(podOf("d", "web"), Short{}, at(61)); waits {
+		t.Error("one waits though the node is short of nothing")
+	}
+	c.Told(Short{})
+	if len(c.let) > 0 {
+		t.Errorf("kept when all is forgotten: %v", c.let)
+	}
+	if _, waits := c.Turn(podOf("e", "web"), short, at(62)); waits {
+		t.Error("one waits though nobody was evicted in this shortage")
+	}
+}
+
+func TestNobodyWaitsForAnothersTurnOnceTheLastEvictionIsForgotten(t *testing.T) {
+	c, last := evictedAt(0, 1, 2, 3, 4, 5, 6, 7) // 5 min
+	at := func(minutes int) time.Time { return last.Add(time.Duration(minutes) * time.Minute) }
+	for i, tc := range []struct {
+		pod       string
+		at, until int // minutes; 0: it goes
+	}{
+		{"a", 6, 0},
+		{"b", 7, 10}, // not 11
+		{"b", 10, 0},
+		{"c", 10, 0},
+	} {
+		got, waits := c.Turn(podOf(tc.pod, "web"), short, at(tc.at))
+		if waits != (tc.until > 0) || waits && !got.Until.Equal(at(tc.until)) {
+			t.Errorf("%d: %s after %d min: %v, %v", i, tc.pod, tc.at, waits, got.Until.Sub(last))
+		}
 	}
 }

@@ -244,25 +244,27 @@ func TestOfAHookThatIsOverNoConnectionIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	left := make(chan error, 1)
 	go func() {
 		conn, err := l.Accept()
 		if err == nil {
-			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+			_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+			_, _ = conn.Read(make([]byte, 1)) // it is asked
+			cancel()
 			_, err = io.Copy(io.Discard, conn) // nil at its end
 			_ = conn.Close()
 		}
 		left <- err
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
 	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Host: "127.0.0.1", Port: intstr.FromInt32(int32(l.Addr().(*net.TCPAddr).Port))}}
 	if err := New(Deps{}).Run(ctx, Target{Container: &v1.Container{}}, h); err == nil {
 		t.Error("a hook without an answer succeeds")
 	}
 	var slow net.Error
 	if err := <-left; errors.As(err, &slow) && slow.Timeout() {
-		t.Error("ten seconds later the connection is open")
+		t.Error("30 seconds later the connection is open")
 	}
 }
 
@@ -326,7 +328,7 @@ func TestHooksOfServersThatShowSomeCertificatesDoNotWait(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	hooks, errs := New(Deps{}), make(chan error, pods)
 	for range cap(errs) {
@@ -355,7 +357,7 @@ func TestHooksThatHangKeepNoOtherNamespaceWaiting(t *testing.T) {
 	for range 2 { // of each further one there is room for a part
 		<-begun
 	}
-	soon, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	soon, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if err := hooks.Run(soon, of("b"), showing(t, 200, func(http.ResponseWriter, *http.Request) {})); err != nil {
 		t.Error(err)

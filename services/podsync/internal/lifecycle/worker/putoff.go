@@ -22,6 +22,8 @@ type putOff struct {
 	over bool
 	// said is until when it was last said to wait.
 	said time.Time
+	// of is how many were evicted then.
+	of int
 	// event is when the last Event said so, and of how many evicted ones.
 	event   time.Time
 	evicted int
@@ -57,13 +59,15 @@ func (w *worker) takePutOff(now time.Time) {
 		return
 	}
 	s.PutOff = &podstate.PutOff{Until: b.Until, Reason: b.Reason(), Advice: putOffAdvice}
-	if b.Until.Equal(w.putOff.said) {
+	again := !w.putOff.said.IsZero() && b.Evicted == w.putOff.of // It is another one's turn.
+	if b.Until.Equal(w.putOff.said) || again {
+		w.putOff.said = b.Until
 		return
 	}
 	if w.putOff.said.IsZero() {
 		w.reg.deps.Metrics.startPutOff(b.Conditions)
 	}
-	w.putOff.said = b.Until
+	w.putOff.said, w.putOff.of = b.Until, b.Evicted
 	w.log.Info("The pod's start is put off: the node has evicted others of its controller and is still short", "after", b.Until.Sub(now).Round(time.Millisecond), "pods", b.Evicted)
 	w.line.Note(timeline.Entry{What: "start is put off", Detail: b.Reason()})
 	if last := &w.putOff; last.event.IsZero() || now.Sub(last.event) >= eventAgain || b.Evicted >= 2*last.evicted {
@@ -81,7 +85,7 @@ func (r *Registry) putOff(uid types.UID, now time.Time) (evictions.Backoff, bool
 	if r.deps.Short == nil || h.pod == nil {
 		return evictions.Backoff{}, false
 	}
-	b, waits := r.evictions.Of(h.pod, r.deps.Short(), now)
+	b, waits := r.evictions.Turn(h.pod, r.deps.Short(), now)
 	h.putOff = waits
 	return b, waits
 }

@@ -357,3 +357,40 @@ func TestAPodWithADeadlineIsPutOffForATenthOfItAtMost(t *testing.T) {
 		r.until("it is ready", 2*time.Second, func() bool { return isReady(r.status(pod.UID)) })
 	})
 }
+
+func TestPodsOfAControllerThatWereMadeAtOnceStartOneAtATimeAfterABackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, conditions := shortOfMemory(t)
+		r.reg.PressureChanged()
+		r.evicts(owned("a", "web"))
+		r.evicts(owned("b", "web"))
+		waiting := []*v1.Pod{owned("c", "web"), owned("d", "web"), owned("e", "web"), owned("f", "web")}
+		for _, pod := range waiting {
+			r.reg.Set(pod, "api")
+		}
+		run := func() (n int) {
+			for _, pod := range waiting {
+				if r.runs(pod) {
+					n++
+				}
+			}
+			return n
+		}
+		for i, want := range []int{0, 1, 2} {
+			time.Sleep(5 * time.Second)
+			if got := run(); got != want {
+				t.Errorf("after %d s %d of them run", 10*i+5, got)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		if got := r.eventsWith("BackOff"); len(got) != len(waiting) {
+			t.Errorf("events %q", got)
+		}
+		conditions.Store(&map[v1.NodeConditionType]time.Time{})
+		r.reg.PressureChanged()
+		time.Sleep(time.Second)
+		if got := run(); got != len(waiting) {
+			t.Errorf("when the node is short of nothing %d run", got)
+		}
+	})
+}

@@ -1,6 +1,8 @@
 package nodecgroups
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,21 +16,35 @@ import (
 // reserved (what eviction keeps free is not taken off), and what those may use
 // for whom it is reserved. Without a limit they have the shares of the whole machine: with
 // those that the kernel gives a cgroup all of them had as much as one other.
-func (c *Cgroups) limits() cgroup.Limits {
+// An error says that nothing is left for them.
+func (c *Cgroups) limits() (cgroup.Limits, error) {
 	has := c.deps.Capacity()
 	limits := cgroup.Limits{
 		Reserved: c.cfg.Enforced, Tiers: c.tiers(has.Memory().Value() - c.cfg.ReservedMemoryBytes), MilliCPU: has.Cpu().MilliValue(),
 	}
 	if !c.cfg.EnforcePods {
-		return limits
+		return limits, nil
 	}
-	limits.MilliCPU -= c.cfg.ReservedMilliCPU
-	limits.MemoryBytes = has.Memory().Value() - c.cfg.ReservedMemoryBytes
-	if most := capacity.Processes(); most > 0 {
-		limits.PIDs = most - c.cfg.ReservedPIDs
+	if limits.MilliCPU > 0 { // Where nothing is left they have next to nothing of it.
+		limits.MilliCPU = max(limits.MilliCPU-c.cfg.ReservedMilliCPU, 1)
 	}
+	var memory, processes error
+	limits.MemoryBytes, memory = left("memory", "bytes", has.Memory().Value(), c.cfg.ReservedMemoryBytes)
+	limits.PIDs, processes = left("pid", "processes", capacity.Processes(), c.cfg.ReservedPIDs)
 	limits.HugePages = hugePages(has)
-	return limits
+	return limits, errors.Join(memory, processes)
+}
+
+// left is what of a resource is left for pods; 0 where nobody knows how much there is.
+// Where it is nothing a limit of 0 would be none at all.
+func left(name, unit string, has, reserved int64) (int64, error) {
+	switch {
+	case has <= 0:
+		return 0, nil
+	case reserved >= has:
+		return 0, fmt.Errorf("%s: %d of %d %s are reserved, and nothing is left for pods; lower kubeReserved or systemReserved, or take pods out of enforceNodeAllocatable", name, reserved, has, unit)
+	}
+	return has - reserved, nil
 }
 
 // tiers is what classes of pods have of memory, of which so much is not reserved for

@@ -22,7 +22,10 @@ func TestAllPodsTogetherMayUseTheMachineWithoutWhatIsReserved(t *testing.T) {
 		EnforcePods: true, ReservedMilliCPU: 1500, ReservedMemoryBytes: 100, ReservedPIDs: 10,
 		Enforced: []cgroup.Reserved{{Kind: "system-reserved", Cgroup: "/system.slice", MilliCPU: 500}},
 	}, prometheus.NewRegistry())
-	got := c.limits()
+	got, err := c.limits()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got.PIDs <= 0 || got.PIDs != capacity.Processes()-10 {
 		t.Errorf("%d processes of %d", got.PIDs, capacity.Processes())
 	}
@@ -35,7 +38,7 @@ func TestAllPodsTogetherMayUseTheMachineWithoutWhatIsReserved(t *testing.T) {
 		t.Errorf("limits %+v, want %+v", got, want)
 	}
 	c.cfg.EnforcePods = false
-	if got := c.limits(); got.MilliCPU != 4000 || got.MemoryBytes != 0 || got.PIDs != 0 || got.HugePages != nil || len(got.Reserved) != 1 {
+	if got, err := c.limits(); err != nil || got.MilliCPU != 4000 || got.MemoryBytes != 0 || got.PIDs != 0 || got.HugePages != nil || len(got.Reserved) != 1 {
 		t.Errorf("without pods: %+v", got)
 	}
 }
@@ -62,8 +65,8 @@ func TestWhatIsLeftToAClassIsAllWithoutAPartOfWhatBetterOnesAskedFor(t *testing.
 		b := newBench()
 		b.capacity = v1.ResourceList{v1.ResourceMemory: resource.MustParse("900Mi")}
 		b.guaranteed, b.burstable, b.allKnown = 200*mi, 200*mi, c.known
-		if got := b.cgroups(c.cfg, prometheus.NewRegistry()).limits().Tiers; !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		if got, err := b.cgroups(c.cfg, prometheus.NewRegistry()).limits(); err != nil || !reflect.DeepEqual(got.Tiers, c.want) {
+			t.Errorf("%s: %+v, want %+v, %v", name, got.Tiers, c.want, err)
 		}
 	}
 }

@@ -136,7 +136,11 @@ func (c *Cgroups) Run(ctx context.Context) error {
 // setUp makes the node's cgroups with the driver that the runtime names, and
 // brings their limits up to date. It says whether they stand as they should.
 func (c *Cgroups) setUp(ctx context.Context) bool {
-	limits := c.limits()
+	limits, err := c.limits()
+	if err != nil {
+		c.fails(err, err.Error())
+		return false
+	}
 	if c.enforced != nil && reflect.DeepEqual(*c.enforced, limits) {
 		return true
 	}
@@ -151,12 +155,7 @@ func (c *Cgroups) setUp(ctx context.Context) bool {
 		return false // What is in use may become less, and nothing tells.
 	}
 	if err != nil {
-		message := fmt.Sprintf("%v; check cgroupRoot, cgroupDriver and enforceNodeAllocatable", err)
-		c.deps.Health.Set("cgroups", false, message)
-		if c.failed != message && (c.cfg.EnforcePods || len(c.cfg.Enforced) > 0) {
-			c.failed = message
-			c.deps.Events.Node(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", c.cfg.Root, err))
-		}
+		c.fails(err, fmt.Sprintf("%v; check cgroupRoot, cgroupDriver and enforceNodeAllocatable", err))
 		if errors.Is(err, cgroup.ErrReserved) { // the pods' own cgroups stand
 			c.set(m)
 		}
@@ -168,6 +167,15 @@ func (c *Cgroups) setUp(ctx context.Context) bool {
 	c.say(limits)
 	c.set(m)
 	return true
+}
+
+// fails says that the limits cannot be set, and records it once.
+func (c *Cgroups) fails(err error, message string) {
+	c.deps.Health.Set("cgroups", false, message)
+	if c.failed != message && (c.cfg.EnforcePods || len(c.cfg.Enforced) > 0) {
+		c.failed = message
+		c.deps.Events.Node(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", c.cfg.Root, err))
+	}
 }
 
 // inUse notes that pods use more than is left to them, once.

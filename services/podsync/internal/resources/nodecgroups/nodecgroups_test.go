@@ -282,3 +282,34 @@ func TestLimitsThatWereThereBeforeMoreWasInUseAreSetAgain(t *testing.T) {
 		})
 	}
 }
+
+func TestWhereNothingIsLeftForPodsTheyAreNotWithoutALimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg    Config
+		refuse string
+	}{
+		"all memory":             {Config{EnforcePods: true, ReservedMemoryBytes: 1000}, `memory: 1000 of 1000 bytes are reserved`},
+		"more processes":         {Config{EnforcePods: true, ReservedPIDs: 1 << 40}, "pid: 1099511627776 of "},
+		"all memory, no limit":   {Config{ReservedMemoryBytes: 1000}, ""},
+		"all memory but a byte":  {Config{EnforcePods: true, ReservedMemoryBytes: 999}, ""},
+		"all processors":         {Config{EnforcePods: true, ReservedMilliCPU: 4000}, ""},
+		"more processors, asked": {Config{EnforcePods: true, ReservedMilliCPU: 5000}, ""},
+	} {
+		b := newBench()
+		cgroups := b.cgroups(c.cfg, prometheus.NewRegistry())
+		stand := cgroups.setUp(t.Context())
+		if c.refuse == "" {
+			if !stand || len(b.limits) != 1 || b.limits[0].MilliCPU < 1 {
+				t.Errorf("%s: stand %v, limits %+v, said %v", name, stand, b.limits, b.said)
+			}
+			continue
+		}
+		mend := "lower kubeReserved or systemReserved"
+		if cgroups.setUp(t.Context()) || stand || len(b.limits) > 0 || !strings.Contains(b.said["cgroups"], c.refuse) || !strings.Contains(b.said["cgroups"], mend) {
+			t.Errorf("%s: stand %v, limits %+v, said %v", name, stand, b.limits, b.said)
+		}
+		if len(b.events) != 1 || !strings.Contains(b.events[0], "FailedNodeAllocatableEnforcement: Failed to update Node Allocatable Limits") || !strings.Contains(b.events[0], c.refuse) {
+			t.Errorf("%s: events %q", name, b.events)
+		}
+	}
+}

@@ -38,7 +38,7 @@ func TestAHostsFileUnderALeaseIsNotWaitedFor(t *testing.T) {
 		if !errors.Is(err, unix.EAGAIN) {
 			t.Errorf("%v, want that the file cannot be had now", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the start of a container waits for who holds the lease")
 		if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
 			t.Fatal(err)

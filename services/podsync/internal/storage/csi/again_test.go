@@ -13,7 +13,7 @@ import (
 // publishedTimes waits until the driver was asked to publish so many times.
 func (b *bench) publishedTimes(t *testing.T, n int) {
 	t.Helper()
-	for range 1000 {
+	for range 3000 {
 		if len(b.driver.Published()) >= n {
 			return
 		}

@@ -109,7 +109,7 @@ func TestAPodThatWaitsForAnAttachmentGoesOnOnceItsDriverNeedsNone(t *testing.T) 
 			if _, err := sub.Next(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			done := make(chan error, 1)
 			go func() { done <- b.Attach(ctx, b.claimOf("uid-1")) }()

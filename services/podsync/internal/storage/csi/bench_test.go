@@ -161,7 +161,7 @@ func newBench(t *testing.T, change func(*fakecsi.Config)) *bench {
 // restarted is a podsync that knows nothing but what is on the disk.
 func (b *bench) restarted(t *testing.T) *Volumes {
 	t.Helper()
-	c := New(Config{RootDir: b.root, NodeName: "n1", Timeout: 5 * time.Second}, Deps{Objects: b.cluster, Tokens: fixedTokens{}, Node: &b.node, Mounter: b.mounts, Pods: b.woken, Disks: b.disks})
+	c := New(Config{RootDir: b.root, NodeName: "n1", Timeout: time.Minute}, Deps{Objects: b.cluster, Tokens: fixedTokens{}, Node: &b.node, Mounter: b.mounts, Pods: b.woken, Disks: b.disks})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

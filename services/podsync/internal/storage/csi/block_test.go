@@ -239,7 +239,7 @@ func TestADeviceThatThisProcessHasStagedIsUnstagedThoughOnlyDamageIsKnownOfIt(t 
 // settled waits until nothing more is to be unstaged.
 func (b *bench) settled(t *testing.T) {
 	t.Helper()
-	for range 1000 {
+	for range 3000 {
 		b.Volumes.mu.Lock()
 		left := len(b.settling)
 		b.Volumes.mu.Unlock()
@@ -307,7 +307,7 @@ func TestWhatIsKnownOfADeviceIsKeptUntilItIsUnstaged(t *testing.T) {
 	}
 	b.unmap(t, "uid-1")
 	var err error
-	for range 500 {
+	for range 3000 {
 		if _, err = b.Setup(t.Context(), anew); err == nil {
 			break
 		}

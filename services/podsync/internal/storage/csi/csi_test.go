@@ -289,7 +289,7 @@ func TestADriverThatHangsHoldsUpItsVolumeOnlyAndCanBeCutShort(t *testing.T) {
 	if err := <-ended; status.Code(err) != codes.Canceled {
 		t.Fatal(err)
 	}
-	for range 500 { // the driver may not have noticed yet
+	for range 3000 { // the driver may not have noticed yet
 		if err := b.Teardown(t.Context(), b.remains()); err == nil {
 			break
 		}

@@ -57,7 +57,7 @@ func (b *bench) showsDisk(inUse, attached bool) {
 // eventually waits for what is done beside.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for until := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal(what)
 		}

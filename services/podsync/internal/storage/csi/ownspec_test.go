@@ -128,7 +128,7 @@ func TestTheNameOfAVolumeOfAPodsOwnSpecIsBounded(t *testing.T) {
 	r.Migrated, r.Volume = true, &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Cinder: &v1.CinderVolumeSource{}}}
 	r.PV = r.PV.DeepCopy()
 	r.PV.Spec.CSI.VolumeHandle = strings.Repeat("x", 1<<20)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // else it waits to be attached
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // else it waits to be attached
 	defer cancel()
 	if err := b.Attach(ctx, r); !errors.Is(err, rpcerr.ErrInvalid) || len(err.Error()) > 300 || !strings.Contains(err.Error(), "MountVolume.WaitForAttach") {
 		t.Errorf("%.300v", err)

@@ -35,7 +35,7 @@ func TestAfterAFailureToUnstageTheNextPodHasTheVolumeStagedAnew(t *testing.T) {
 				of.end(b, t, "uid-1")
 				select {
 				case <-failed:
-				case <-time.After(20 * time.Second):
+				case <-time.After(30 * time.Second):
 					t.Fatal("it was not unstaged")
 				}
 				if err := of.setUp(b, t, "uid-2"); err != nil {

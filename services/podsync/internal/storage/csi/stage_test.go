@@ -93,7 +93,7 @@ func (b *bench) staging() string {
 func (b *bench) nothing(t *testing.T) {
 	t.Helper()
 	var left []string
-	for range 500 {
+	for range 3000 {
 		left = b.mounts.Mounts()
 		for _, dir := range []string{b.staging(), b.pvDir("uid-1"), b.pvDir("uid-2"), b.link("uid-1"), b.link("uid-2"), b.devices("pv"), b.devices("staging/pv"), b.devices("publish/pv")} {
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {

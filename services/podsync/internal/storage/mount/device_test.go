@@ -139,7 +139,7 @@ func TestADiskThatHangsHoldsNobodyUpAndIsFormattedByOneAtATime(t *testing.T) {
 		if !errors.Is(err, apart.ErrSilent) || !errors.Is(err, tornDown) {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the pod's end waits for the disk")
 	}
 	if _, err := lockDevice(filepath.Join(d.dir, "devices"), d.device, 100*time.Millisecond); !errors.Is(err, rpcerr.ErrUnavailable) {

@@ -295,7 +295,7 @@ func TestADiskIsWaitedForUntilItsLinkIsThere(t *testing.T) {
 	made := make(chan struct{})
 	go func() {
 		defer close(made)
-		for range 1000 {
+		for range 6000 {
 			if b.read("sys/class/scsi_host/host2/scan") == "0 0 7" {
 				break
 			}
@@ -349,7 +349,7 @@ func TestAWaitForADiskEndsWithThePod(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, err := b.Setup(ctx, b.inline("uid-1", "v", source(0))); err == nil || time.Since(began) > 20*time.Second {
+	if _, err := b.Setup(ctx, b.inline("uid-1", "v", source(0))); err == nil || time.Since(began) > 30*time.Second {
 		t.Errorf("%v, after %v", err, time.Since(began))
 	}
 }

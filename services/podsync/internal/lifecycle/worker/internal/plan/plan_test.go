@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/polylet/polylet/internal/testkit/raced"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
@@ -276,8 +277,8 @@ func TestAnEvictedPodFailsOnlyWhenItHasStopped(t *testing.T) {
 }
 
 func TestAPlanConvergesForEveryShapeOfPod(t *testing.T) {
-	for seed := range int64(3000) {
-		w := randomWorld(seed)
+	for seed := range raced.Share(3000) {
+		w := randomWorld(int64(seed))
 		w.settle(3 * time.Hour)
 		w.fail = nil
 		w.settle(3 * time.Hour)

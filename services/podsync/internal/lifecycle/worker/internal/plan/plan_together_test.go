@@ -335,7 +335,7 @@ func (g *gale) amiss() string {
 
 func TestWhateverComesTogetherThePlanConvergesToWhatWasAskedFor(t *testing.T) {
 	for seed := range storms() {
-		g := newGale(seed)
+		g := newGale(int64(seed))
 		for range 80 {
 			g.turn()
 		}

@@ -1,0 +1,6 @@
+//go:build race
+
+package raced
+
+// Enabled says that the race detector is in this program.
+const Enabled = true
