@@ -22,7 +22,7 @@ REST    := services/gateway/internal/peer/rest
 SEEDS   ?= 500
 EXACT   ?= 10000
 # How many of them make test simulates.
-TESTED  ?= 6000
+TESTED  ?= 10000
 NODE_TIMEOUT ?= 75m
 # So many node tests, and packages of unit tests, run at the same time.
 PLACES  ?= 4
@@ -130,7 +130,7 @@ node-others:
 	$(call step,node tests of the other packages)
 	@POLYLET_NODE_TESTS=1 tools/twice bin/node-others.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) $(REALTESTS)
 .PHONY: soak
-soak: soak-sim seeds ## SEEDS new seeds of the simulation, all EXACT=10000 exact ones of which make test has TESTED=6000, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
+soak: soak-sim seeds ## SEEDS new seeds of the simulation, all EXACT=10000 exact ones, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m
 .PHONY: soak-config
 soak-config: ## CONFIGS=200 random configurations one after the other on a node with CONFIG_PODS=30 probed pods, whatever is killed (root; half an hour); POLYLET_TEST_SEED=n repeats one

@@ -135,8 +135,15 @@ func (r *rootsPart) isAsked() bool {
 func (r *rootsPart) prepare() {
 	if r.isAsked() {
 		defer r.turns.Take(r.dir)()
-		r.tell(nodecert.Prepare(r.dir, r.uid, r.source.Kubeconfig, r.source.Bootstrap))
+		r.tell(r.give())
 	}
+}
+
+// give makes the directory and gives it to nodestatus, unless that could then exchange what
+// says whom this node obeys.
+func (r *rootsPart) give() error {
+	c := r.loaded().Config
+	return nodecert.Prepare(r.dir, r.uid, r.source.Kubeconfig, r.source.Bootstrap, c.Authentication.X509.ClientCAFile, c.StaticPodPath)
 }
 
 // follow does what is to be done whenever something changes, until ctx is done.
@@ -163,7 +170,7 @@ func (r *rootsPart) look(now time.Time) {
 		}
 	}
 	r.missing = time.Time{}
-	r.tell(errors.Join(nodecert.Prepare(r.dir, r.uid, r.source.Kubeconfig, r.source.Bootstrap), writeKubeconfig(r.source, r.log)))
+	r.tell(errors.Join(r.give(), writeKubeconfig(r.source, r.log)))
 }
 
 // tell logs an error once.

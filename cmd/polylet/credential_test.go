@@ -127,6 +127,27 @@ func TestADirectoryInWhichTheKubeconfigBelongsIsNotGivenToNodestatus(t *testing.
 	}
 }
 
+// nodestatus could else say who may do what on the node, or which pods it has.
+func TestADirectoryInWhichWhatRootObeysBelongsIsNotGivenToNodestatus(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("would give a directory to another user, which needs root")
+	}
+	for name, field := range map[string]string{
+		"the authority of clients": "authentication: {x509: {clientCAFile: DIR/pki/ca.crt}}", "static pods": "staticPodPath: DIR/pki/manifests",
+	} {
+		dir := t.TempDir()
+		config := put(t, dir+"/config.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+strings.ReplaceAll(field, "DIR", dir)+"\n")
+		loaded := load(t, "--config="+config, "--kubeconfig="+dir+"/kubelet.conf", "--bootstrap-kubeconfig="+put(t, dir+"/bootstrap.conf", anyKubeconfig), "--cert-dir="+dir+"/pki", "--hostname-override=n1")
+		var said string
+		log := funcr.New(func(_, args string) { said += args }, funcr.Options{})
+		newRootsPart(func() *kubeletconfig.Loaded { return loaded }, supervise.Identity{Drop: true, UID: 60899}, log).prepare()
+		info, err := os.Stat(dir + "/pki")
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 || !strings.Contains(said, "lies in --cert-dir") {
+			t.Errorf("%s: %v, %v; logged %q", name, info, err, said)
+		}
+	}
+}
+
 func TestWhereNobodyAsksForCertificatesTheirDirectoryStaysAsItIs(t *testing.T) {
 	for name, args := range map[string][]string{"standalone": {"--rotate-certificates"}, "not rotated": {"--kubeconfig=/k"}} {
 		loaded := load(t, append(args, "--cert-dir="+t.TempDir(), "--hostname-override=n1")...)

@@ -20,6 +20,14 @@ const AnswerTimeout = 65 * time.Second
 // nothing any more.
 const watchGrace = time.Minute
 
+// longestAnswer is how many bytes an answer may have that is no watch. All services of a
+// cluster are the most that this node asks for at once: tens of thousands of them come to
+// a third of it. A watch is read object by object, each of which client-go bounds.
+const longestAnswer = 256 << 20
+
+// errTooLong ends an answer that is longer.
+var errTooLong = errors.New("the answer is too long")
+
 // errOverdue ends a watch that should have been ended.
 var errOverdue = errors.New("the apiserver has not ended a watch in its time")
 
@@ -29,7 +37,8 @@ var errStopped = errors.New("the answer is not whole")
 // WithAnswerTimeout bounds the time until an answer begins, for every request, watches
 // too, and how long one may stop that has begun: one that hangs would else hang for ever,
 // for who lists to watch, in client-go, has no deadline. A watch that the apiserver was asked
-// to end ends in order soon after that time, whether it did or not.
+// to end ends in order soon after that time, whether it did or not. Any other answer is an
+// error from longestAnswer on.
 func WithAnswerTimeout(next http.RoundTripper) http.RoundTripper { return &answerTimeout{next} }
 
 type answerTimeout struct{ next http.RoundTripper }
@@ -54,6 +63,7 @@ func (a *answerTimeout) RoundTrip(req *http.Request) (*http.Response, error) {
 	case last > 0:
 		out.overdue = time.AfterFunc(last+watchGrace, func() { cancel(errOverdue) })
 	case !isWatch(req):
+		out.ReadCloser = &shortened{ReadCloser: resp.Body, left: longestAnswer, host: req.URL.Host}
 		out.stopped = func() {
 			cancel(fmt.Errorf("%w: %s sent nothing more within %v", errStopped, req.URL.Host, AnswerTimeout))
 		}
@@ -73,6 +83,25 @@ func asked(req *http.Request) time.Duration {
 
 // WrappedRoundTripper lets client-go find the transport below.
 func (a *answerTimeout) WrappedRoundTripper() http.RoundTripper { return a.next }
+
+// shortened is an answer of which no more than left is read.
+type shortened struct {
+	io.ReadCloser
+	left int64
+	host string
+}
+
+func (s *shortened) Read(p []byte) (int, error) {
+	if int64(len(p)) > s.left {
+		p = p[:s.left+1] // one more says whether there is more
+	}
+	n, err := s.ReadCloser.Read(p)
+	if int64(n) > s.left {
+		return int(s.left), fmt.Errorf("%w: %s sends more than %d bytes", errTooLong, s.host, longestAnswer)
+	}
+	s.left -= int64(n)
+	return n, err
+}
 
 // body frees the request's context with its end.
 type body struct {

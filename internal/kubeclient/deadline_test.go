@@ -123,3 +123,36 @@ func TestAnAnswerThatStopsHalfWayIsAnErrorAndOneThatGoesOnIsNot(t *testing.T) {
 		})
 	}
 }
+
+// noughts are as many bytes as are read.
+type noughts struct{ read int }
+
+func (n *noughts) Read(p []byte) (int, error) { n.read += len(p); return len(p), nil }
+
+// client-go holds a whole answer before it looks at it.
+func TestAnAnswerThatDoesNotEndIsBroken(t *testing.T) {
+	get := func(query string, body io.Reader) *http.Response {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://apiserver/x?"+query, http.NoBody)
+		resp, err := WithAnswerTimeout(trip(func(*http.Request) (*http.Response, error) {
+			return &http.Response{Body: io.NopCloser(body)}, nil
+		})).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	read := func(query string, body io.Reader) (int64, error) {
+		resp := get(query, body)
+		defer resp.Body.Close()
+		return io.Copy(io.Discard, io.LimitReader(resp.Body, longestAnswer+1<<20))
+	}
+	if n, err := read("", &noughts{}); !errors.Is(err, errTooLong) || n > longestAnswer {
+		t.Errorf("of an answer without end %d bytes are read, and then: %v", n, err)
+	}
+	if n, err := read("", io.LimitReader(&noughts{}, longestAnswer)); err != nil || n != longestAnswer {
+		t.Errorf("of the longest answer %d bytes are read, and then: %v", n, err)
+	}
+	if n, err := read("watch=true", &noughts{}); err != nil || n <= longestAnswer {
+		t.Errorf("of a watch %d bytes are read, and then: %v", n, err)
+	}
+}

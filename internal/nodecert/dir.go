@@ -14,8 +14,8 @@ import (
 // Prepare makes --cert-dir and gives it to the user who asks for certificates and has
 // to write them; uid below 0 leaves it as it is. Root reads and writes there all the
 // same, a kubelet that comes back too. A directory with anything else in it is refused:
-// that user could exchange it. So is one in which a file of others belongs, which may not
-// be there yet; an empty name is none.
+// that user could exchange it. So is one in which a file or directory of others belongs,
+// which may not be there yet, or through which it is found; an empty name is none.
 func Prepare(dir string, uid int, others ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make --cert-dir: %w", err)
@@ -25,7 +25,7 @@ func Prepare(dir string, uid int, others ...string) error {
 	}
 	for _, file := range others {
 		if file != "" && liesBelow(dir, file) {
-			return fmt.Errorf("%s lies in --cert-dir %s, which is to be given to the user of nodestatus, who could exchange it and with it say which apiserver this node obeys: "+
+			return fmt.Errorf("%s lies in --cert-dir %s, which is to be given to the user of nodestatus, who could exchange it and with it say what this node obeys: "+
 				"name a directory of its own, /var/lib/kubelet/pki say", file, dir)
 		}
 	}
@@ -61,24 +61,51 @@ func Prepare(dir string, uid int, others ...string) error {
 // mostLinks is how many links in a row are followed, as the kernel does.
 const mostLinks = 40
 
-// liesBelow says whether a file lies in a directory or below it, whatever links lead there.
-// It may be a link itself, to what is not there yet.
+// liesBelow says whether a file is found in a directory or below it, or is that itself,
+// wherever links lead from there: who has the directory can lead them elsewhere. What is
+// not there yet counts as no link.
 func liesBelow(dir, file string) bool {
-	for range mostLinks {
-		above := unlinked(filepath.Dir(file))
-		file = filepath.Join(above, filepath.Base(file))
-		if rel, err := filepath.Rel(unlinked(dir), file); err == nil && filepath.IsLocal(rel) {
-			return true
-		}
-		target, err := os.Readlink(file)
-		if err != nil {
-			return false
-		}
-		if file = target; !filepath.IsAbs(target) {
-			file = filepath.Join(above, target)
+	root, at := unlinked(dir), "/"
+	if !filepath.IsAbs(file) {
+		if here, err := os.Getwd(); err == nil {
+			at = here
 		}
 	}
-	return false
+	names := strings.Split(file, "/")
+	for links := 0; len(names) > 0; {
+		name := names[0]
+		names = names[1:]
+		if name == ".." {
+			at = filepath.Dir(at)
+			continue
+		}
+		if name == "" || name == "." {
+			continue
+		}
+		if isWithin(root, at) {
+			return true
+		}
+		next := filepath.Join(at, name)
+		target, err := os.Readlink(next)
+		if err != nil {
+			at = next
+			continue
+		}
+		if links++; links > mostLinks {
+			return false
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		names = append(strings.Split(target, "/"), names...)
+	}
+	return isWithin(root, at)
+}
+
+// isWithin says whether a path without links is a directory's or leads below it.
+func isWithin(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // unlinked is a directory without links, as far as it is there.

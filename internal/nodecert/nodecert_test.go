@@ -338,6 +338,25 @@ func TestADirectoryInWhichAKubeconfigBelongsIsNotGivenAway(t *testing.T) {
 	}
 }
 
+// Whoever has the directory can lead a link in it elsewhere.
+func TestADirectoryThroughWhichAnothersFileIsFoundIsNotGivenAway(t *testing.T) {
+	base := t.TempDir()
+	if err := errors.Join(os.MkdirAll(base+"/pki/sub", 0o755), os.Mkdir(base+"/etc", 0o755), os.Symlink(base+"/pki", base+"/link"),
+		os.Symlink("../etc", base+"/pki/out"), os.Symlink(base+"/etc", base+"/pki/sub/out"), os.Symlink("out/ca.crt", base+"/pki/ca.crt"),
+		os.Symlink(base+"/link/out", base+"/etc/around")); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]bool{
+		base + "/etc/ca.crt": false, base + "/link/../etc/ca.crt": false, base + "/etc/../link": true, base + "/pki": true,
+		base + "/pki/out/ca.crt": true, base + "/link/out/ca.crt": true, base + "/pki/sub/out/ca.crt": true,
+		base + "/pki/ca.crt": true, base + "/etc/around/ca.crt": true, base + "/etc/../pki/out/ca.crt": true,
+	} {
+		if got := liesBelow(base+"/pki", file); got != want {
+			t.Errorf("%s: %v", file, got)
+		}
+	}
+}
+
 func FuzzAFileIsACertificateWithItsKeyOrDamaged(f *testing.F) {
 	p := pair(f, "x", time.Unix(1<<31, 0))
 	f.Add(p.PEM())

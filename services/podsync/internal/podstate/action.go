@@ -38,7 +38,8 @@ const (
 	// crash (Allocation, Generation).
 	KeepAllocation Kind = "keep allocation"
 	// RaiseCgroup makes the pod's cgroup no smaller than what is allocated (ID
-	// of the sandbox, empty for none).
+	// of the sandbox, empty for none), with which a resize begins: none of its
+	// Limits may be below what is in use.
 	RaiseCgroup Kind = "raise cgroup"
 	// ResizeContainer changes a running container's resources (Container, ID, Kernel, Shrinks).
 	ResizeContainer Kind = "resize container"
@@ -130,9 +131,17 @@ type Action struct {
 	Kernel resources.Kernel
 	// Shrinks: its memory limit gets smaller, which its usage must allow.
 	Shrinks bool
+	// Limits are those that a resize makes smaller.
+	Limits []MemoryLimit
 	// Replace: the running action of this key is to be cancelled first (a grace
 	// period that shrank).
 	Replace bool
+}
+
+// MemoryLimit is what a running container is to have at most, in bytes.
+type MemoryLimit struct {
+	Container, ID string
+	Bytes         int64
 }
 
 // volumePrefix keeps the keys of image volumes apart from those of containers,

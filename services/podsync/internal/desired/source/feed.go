@@ -40,7 +40,7 @@ type feed struct {
 	health string
 	// running holds the pods given to the sink, by UID.
 	running map[types.UID]*v1.Pod
-	// has is where each name that counts was found last.
+	// has is where each name and UID that counts was found last.
 	has map[types.NamespacedName]string
 	// unseen says that the source has something that is not among its entries.
 	unseen bool
@@ -96,13 +96,13 @@ func (f *feed) doubt(log klog.Logger, some bool) {
 // chosen is what counts of a source's entries.
 type chosen struct {
 	wanted map[types.UID]*v1.Pod
-	owners map[types.NamespacedName]string // where each name's manifest is
+	owners map[types.NamespacedName]string // where the manifest of each name and UID is
 	stale  map[types.UID]Stale             // go on though their manifests are broken
 	broken []string
 	doubt  bool // something could not be read since this process started
 }
 
-// choose says which entries count. Of those that hold the same name or UID, that counts
+// choose says which entries count. Of those that hold the same name or UID (see uidName), that counts
 // which had it before, else the first: who lays a copy beside a manifest stops no pod. One
 // that another source has is left to it.
 func (f *feed) choose(log klog.Logger, entries []*entry) chosen {
@@ -118,13 +118,7 @@ func (f *feed) choose(log klog.Logger, entries []*entry) chosen {
 		if e.pod == nil {
 			continue
 		}
-		name := fullName(e.pod)
-		first, taken := c.owners[name]
-		if !taken {
-			first, taken = f.sources.owners.claim(name, f.src, e.where)
-		}
-		if taken || c.wanted[e.pod.UID] != nil {
-			err := fmt.Errorf("static pod manifest %s: pod %s (uid %s) is in %s too; rename one of them or remove one", e.where, name, e.pod.UID, cmp.Or(first, "another manifest"))
+		if err := f.claim(c.owners, e); err != nil {
 			c.broken = append(c.broken, err.Error())
 			if e.twin != err.Error() {
 				e.twin = err.Error()
@@ -134,13 +128,33 @@ func (f *feed) choose(log klog.Logger, entries []*entry) chosen {
 			continue
 		}
 		e.twin = ""
-		c.owners[name] = e.where
 		c.wanted[e.pod.UID] = e.pod
 		if e.err != nil {
 			c.stale[e.pod.UID] = Stale{Err: e.err, Since: e.since}
 		}
 	}
 	return c
+}
+
+// claim takes an entry's name and UID for it; it is an error that another has one of them.
+func (f *feed) claim(has map[types.NamespacedName]string, e *entry) error {
+	keys := []types.NamespacedName{fullName(e.pod), uidName(e.pod)}
+	i := slices.IndexFunc(keys, func(key types.NamespacedName) bool { return has[key] != "" })
+	if i < 0 {
+		i = f.sources.owners.claim(keys, f.src, e.where)
+	}
+	if i < 0 {
+		has[keys[0]], has[keys[1]] = e.where, e.where
+		return nil
+	}
+	first := has[keys[i]]
+	if first == "" {
+		first = f.sources.owners.where(keys[i])
+	}
+	if i == 0 {
+		return fmt.Errorf("static pod manifest %s: pod %s (uid %s) is in %s too; rename one of them or remove one", e.where, keys[0], e.pod.UID, first)
+	}
+	return fmt.Errorf("static pod manifest %s: pod %s has the uid %s, and so has the pod in %s, or one that the name of a cgroup does not tell from it; give one of them another metadata.uid, or none", e.where, keys[0], e.pod.UID, first)
 }
 
 // publish gives the sink what has changed.
@@ -185,6 +199,13 @@ func fullName(pod *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
 
+// uidName is what a pod's UID is claimed by, beside the names, which have a namespace. It
+// is the UID as a slice of systemd spells it, in which a dash has a meaning of its own:
+// UIDs that differ in that only would share a cgroup.
+func uidName(pod *v1.Pod) types.NamespacedName {
+	return types.NamespacedName{Name: strings.ReplaceAll(string(pod.UID), "-", "_")}
+}
+
 // mostListed is how many broken manifests are named at once.
 const mostListed = 10
 
@@ -197,7 +218,7 @@ func listed(broken []string) string {
 	return shown
 }
 
-// owners says which source has a static pod's name: who has it keeps it until
+// owners says which source has a static pod's name, and its UID: who has it keeps it until
 // it lets go. Safe for concurrent use.
 type owners struct {
 	mu    sync.Mutex
@@ -214,16 +235,29 @@ func newOwners() *owners {
 	}}
 }
 
-// claim takes a name for a source unless another source has it; where says
-// what that one has it from.
-func (o *owners) claim(name types.NamespacedName, src, at string) (where string, taken bool) {
+// claim takes all of these names for a source, or none: then it returns the index of the
+// first that another source has. It is -1 else.
+func (o *owners) claim(names []types.NamespacedName, src, at string) (taken int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if has, ok := o.names[name]; ok && has.src != src {
-		return has.where, true
+	taken = slices.IndexFunc(names, func(name types.NamespacedName) bool {
+		has, ok := o.names[name]
+		return ok && has.src != src
+	})
+	if taken >= 0 {
+		return taken
 	}
-	o.names[name] = owner{src, at}
-	return "", false
+	for _, name := range names {
+		o.names[name] = owner{src, at}
+	}
+	return -1
+}
+
+// where says what has a name.
+func (o *owners) where(name types.NamespacedName) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return cmp.Or(o.names[name].where, "another manifest")
 }
 
 // keep lets go of what src has beside these names.

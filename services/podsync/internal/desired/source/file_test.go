@@ -314,6 +314,30 @@ func TestACopyThatIsLaidBesideAManifestStopsNoPod(t *testing.T) {
 	})
 }
 
+// A slice of systemd has a dash where a UID has an underscore and where it has a dash: one
+// pod's end would kill what runs of the other.
+func TestOfTwoFilesWhoseUIDsNameTheSameCgroupOneCounts(t *testing.T) {
+	for _, other := range []string{"x-y", "x_y"} {
+		synctest.Test(t, func(t *testing.T) {
+			withUID := func(name, uid string) string {
+				return strings.Replace(podText(name, ""), "{name: "+name, "{name: "+name+", uid: "+uid, 1)
+			}
+			b := startFiles(t, nil)
+			b.write("b.yaml", withUID("b", "x-y"))
+			b.write("a.yaml", withUID("a", other))
+			b.want("b-node")
+			if got := b.health["static pods"]; !strings.Contains(got, "a.yaml") || !strings.Contains(got, "b.yaml") || !strings.Contains(got, "metadata.uid") {
+				t.Fatalf("health: %v", b.health)
+			}
+			b.remove("b.yaml")
+			b.want("a-node")
+			if b.health["static pods"] != "" {
+				t.Fatalf("health: %v", b.health)
+			}
+		})
+	}
+}
+
 func TestWithoutNotificationsThePathIsListedByTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startFiles(t, nil)

@@ -249,6 +249,24 @@ func TestANameIsTheFilesWhenTheURLServesItToo(t *testing.T) {
 	})
 }
 
+func TestAUIDIsTheFilesWhenTheURLServesItToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &away{status: 200, body: strings.Replace(podText("b", ""), "{name: b", "{name: b, uid: x_y", 1)}
+		b := startWeb(t, server, func(dir string) {
+			text := strings.Replace(podText("a", ""), "{name: a", "{name: a, uid: x-y", 1)
+			if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		})
+		b.want("a-node")
+		if got := b.health["static pod URL"]; !strings.Contains(got, "a.yaml") || !strings.Contains(got, "metadata.uid") {
+			t.Errorf("health %q", got)
+		}
+		b.remove("a.yaml")
+		b.want("b-node")
+	})
+}
+
 func TestHeadersDoNotFollowARedirectToAnotherServerAndAreNotLogged(t *testing.T) {
 	var seen http.Header
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r.Header }))

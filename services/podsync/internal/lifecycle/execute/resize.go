@@ -3,6 +3,7 @@ package execute
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -27,9 +28,36 @@ func (e *Executor) keepAllocation(ctx context.Context, t Task) (Result, error) {
 	return Result{AllocatedAt: entry.At}, nil
 }
 
+// allows says whether what is in use allows the limits that a resize makes smaller, before
+// anything of the resize is done: it would else be carried out in part. Each is looked at
+// again before it is set, so that one whose use is not known now stops nobody.
+func (e *Executor) allows(ctx context.Context, limits []podstate.MemoryLimit) error {
+	var below []string
+	for _, l := range limits {
+		if used, err := e.deps.Runtime.ContainerMemory(ctx, l.ID); err == nil && used >= uint64(l.Bytes) {
+			below = append(below, belowUsage(l, used))
+		}
+	}
+	switch all := strings.Join(below, ", "); len(below) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("cannot decrease memory limits: %s", all)
+	default:
+		return fmt.Errorf("cannot decrease memory limits: [%s]", all)
+	}
+}
+
+func belowUsage(l podstate.MemoryLimit, used uint64) string {
+	return fmt.Sprintf("attempting to set container %q memory limit (%d) below current usage (%d)", l.Container, l.Bytes, used)
+}
+
 // raiseCgroup tells the runtime what the pod may use and lets the pod's cgroup
 // grow to it.
 func (e *Executor) raiseCgroup(ctx context.Context, t Task) error {
+	if err := e.allows(ctx, t.Action.Limits); err != nil {
+		return reason.New(reasonResize, err)
+	}
 	if t.Action.ID != "" {
 		overhead, containers := e.deps.Builder.SandboxResources(t.Pod)
 		if err := e.deps.Runtime.UpdateSandbox(ctx, t.Action.ID, overhead, containers); err != nil {
@@ -48,8 +76,8 @@ func (e *Executor) resizeContainer(ctx context.Context, t Task) error {
 		if err != nil {
 			return reason.New(reasonResize, fmt.Errorf("cannot decrease memory limits: look up what container %q uses: %w", a.Container, err))
 		}
-		if limit := uint64(a.Kernel.Memory); used >= limit {
-			return reason.New(reasonResize, fmt.Errorf("cannot decrease memory limits: attempting to set container %q memory limit (%d) below current usage (%d)", a.Container, limit, used))
+		if l := (podstate.MemoryLimit{Container: a.Container, ID: a.ID, Bytes: a.Kernel.Memory}); used >= uint64(l.Bytes) {
+			return reason.New(reasonResize, fmt.Errorf("cannot decrease memory limits: %s", belowUsage(l, used)))
 		}
 	}
 	if err := e.deps.Runtime.UpdateContainer(ctx, a.ID, e.deps.Builder.Resized(t.Pod, a.Container, a.Kernel)); err != nil {

@@ -104,6 +104,10 @@ func (r *Registry) resizeState(uid types.UID, again bool) grant {
 	return w.grant
 }
 
+// mostAgain is how often one settling asks those again that wait, for what others have
+// given back. Each of them is asked again in a while all the same.
+const mostAgain = 16
+
 // settleLocked decides on all resizes that wait, in their order. One that is allocated
 // and gives something back may make room for those before it, which are asked again
 // then; one that gives nothing back cannot. asking knows by itself that it has been
@@ -124,6 +128,7 @@ func (r *Registry) settleLocked(asking *held, trigger string) {
 		}
 	}
 	resize.Sort(waiting, (*held).turnLocked)
+	again := 0
 	for i := 0; i < len(waiting); {
 		w := waiting[i]
 		pending := r.deps.Resize(ResizeQuestion{Pod: w.pod, Allocated: w.grant.pod, Static: w.source != apiSource, Active: r.activeLocked(w)})
@@ -142,8 +147,8 @@ func (r *Registry) settleLocked(asking *held, trigger string) {
 			w.inbox.ring()
 		}
 		waiting, trigger = slices.Delete(waiting, i, i+1), triggerResized
-		if frees {
-			i = 0
+		if frees && i > 0 && again < mostAgain {
+			i, again = 0, again+1
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/admission"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -127,5 +128,37 @@ func TestAResizeThatGivesSomethingBackLetsThoseBeforeItIn(t *testing.T) {
 	r.resizeState(less.uid, false)
 	if less.grant.pending != nil || more.grant.pending != nil || most.grant.pending == nil {
 		t.Errorf("less %+v, more %+v, most %+v", less.grant.pending, more.grant.pending, most.grant.pending)
+	}
+}
+
+// Whoever may change a pod can have it give back a little of one resource for a little of
+// another, and each of those lets the others ask again: under the Registry's lock, that
+// must not take the square of their number in decisions.
+func TestResizesThatGiveSomethingBackAreDecidedOnInProportionToTheirNumber(t *testing.T) {
+	decisions := func(n int) (count int) {
+		r := burst(2*n, fmt.Sprintf("%dm", 400*n))
+		r.admitAll() // all cpu is taken
+		decide := r.deps.Resize
+		r.deps.Resize = func(q ResizeQuestion) *podstate.ResizePending {
+			count++
+			return decide(q)
+		}
+		high := int32(10)
+		for i := range n {
+			stuck, mixed := r.pods[types.UID(fmt.Sprintf("uid-p%03d", i))], r.pods[types.UID(fmt.Sprintf("uid-p%03d", n+i))]
+			stuck.pod = asks(stuck.pod, 2, "900", "10Mi")
+			stuck.pod.Spec.Priority = &high
+			mixed.pod = asks(mixed.pod, 2, "90m", "11Mi")
+		}
+		r.settleLocked(nil, triggerPeriodic)
+		for i := range n {
+			if w := r.pods[types.UID(fmt.Sprintf("uid-p%03d", n+i))]; w.resizingLocked() {
+				t.Fatalf("a resize for which there is room waits: %+v", w.grant.pending)
+			}
+		}
+		return count
+	}
+	if few, many := decisions(20), decisions(100); many > 8*few {
+		t.Errorf("%d decisions for 20 and %d for 100", few, many)
 	}
 }

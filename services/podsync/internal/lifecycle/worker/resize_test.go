@@ -254,6 +254,31 @@ func TestAResizeThatCameMeanwhileIsAllocatedOnceAllPodsAreKnown(t *testing.T) {
 			st := r.status(pod.UID)
 			return st.ContainerStatuses[0].AllocatedResources.Cpu().String() == "2" && conditionIn(st, v1.PodResizeInProgress).Status == ""
 		})
+		if said := r.eventsWith("ResizeDeferred"); len(said) > 0 {
+			t.Errorf("nobody has decided that it waits: %q", said)
+		}
+	})
+}
+
+// That it waits is said once it was decided, and says why.
+func TestAResizeThatCameMeanwhileIsSaidToWaitOnceThatWasDecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, pod := sizedPodIsReady(t)
+		for range 2 {
+			r.stop()
+			bigger := asks(pod, 2, "90", "10Mi")
+			bigger.Status = r.status(pod.UID)
+			r.start()
+			r.capacity = 3000
+			r.reg.Set(bigger, "api")
+			time.Sleep(time.Minute)
+			r.reg.Ready("api")
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if said := r.eventsWith("ResizeDeferred"); len(said) != 1 || !strings.Contains(said[0], "90000 of 3000") {
+				t.Errorf("events %q", said)
+			}
+		}
 	})
 }
 

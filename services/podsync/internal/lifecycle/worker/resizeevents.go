@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 )
 
 // resizeEvents records what the conditions of a pod's resize have come to.
@@ -11,7 +13,8 @@ func (w *worker) resizeEvents(old, now *v1.PodStatus) {
 	events, pod := w.reg.deps.Events, w.state.Pod
 	was, wasPending := conditionOf(old, v1.PodResizePending)
 	is, isPending := conditionOf(now, v1.PodResizePending)
-	if isPending && (!wasPending || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration) {
+	undecided := wasPending && was.Message == plan.MessageOpen
+	if isPending && is.Message != plan.MessageOpen && (!wasPending || undecided || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration) {
 		cause := is.Reason
 		if pending := w.state.Resize.Pending; pending != nil && pending.Cause != "" {
 			cause = pending.Cause

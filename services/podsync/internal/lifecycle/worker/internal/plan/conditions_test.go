@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // Each case is a status of a condition, with its reason and message.
@@ -19,6 +21,8 @@ func TestTheConditionsSayWhatIsMissing(t *testing.T) {
 		return p
 	}
 	inits := func() *v1.Pod { return withSidecar(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"), "s") }
+	debugged := testPod(v1.RestartPolicyAlways, "a")
+	debugged.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "d", Image: "img"}}}
 	for _, tc := range []struct {
 		row     string
 		state   State
@@ -38,10 +42,12 @@ func TestTheConditionsSayWhatIsMissing(t *testing.T) {
 		{"ContainersReady: all are", scene(testPod(v1.RestartPolicyAlways, "a", "b"), "a running", "b running"), v1.ContainersReady, v1.ConditionTrue, "", ""},
 		{"ContainersReady: one is not", scene(testPod(v1.RestartPolicyAlways, "a", "b"), "a running"), v1.ContainersReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [b]"},
 		{"ContainersReady: sidecars count", scene(inits(), "i 0", "s unready", "a running"), v1.ContainersReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [s]"},
+		{"ContainersReady: debug containers do not", scene(debugged, "d 3", "a running"), v1.ContainersReady, v1.ConditionTrue, "", ""},
 		{"ContainersReady: the pod succeeded", scene(testPod(v1.RestartPolicyNever, "a"), "a 0"), v1.ContainersReady, v1.ConditionFalse, "PodCompleted", ""},
 		{"ContainersReady: the pod failed", scene(testPod(v1.RestartPolicyNever, "a"), "a 1"), v1.ContainersReady, v1.ConditionFalse, "PodFailed", ""},
 		{"Ready: as the containers", scene(testPod(v1.RestartPolicyAlways, "a"), "a running"), v1.PodReady, v1.ConditionTrue, "", ""},
 		{"Ready: the containers' reason", scene(testPod(v1.RestartPolicyAlways, "a")), v1.PodReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [a]"},
+		{"Ready: the containers' reason comes before a gate's", scene(gated("")), v1.PodReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [a]"},
 		{"Ready: a gate is missing", scene(gated(""), "a running"), v1.PodReady, v1.ConditionFalse, "ReadinessGatesNotReady", `corresponding condition of pod readiness gate "x" does not exist.`},
 		{"Ready: a gate is not met", scene(gated(v1.ConditionFalse), "a running"), v1.PodReady, v1.ConditionFalse, "ReadinessGatesNotReady", `the status of pod readiness gate "x" is not "True", but False`},
 		{"Ready: the gate is met", scene(gated(v1.ConditionTrue), "a running"), v1.PodReady, v1.ConditionTrue, "", ""},
@@ -90,5 +96,42 @@ func TestAPodStaysInitializedThoughASidecarHasEnded(t *testing.T) {
 		if got := condition(Plan(s).Status, v1.PodInitialized); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
+	}
+}
+
+func TestAConditionKeepsItsTimeWhileItsStatusIsTheSame(t *testing.T) {
+	s := scene(testPod(v1.RestartPolicyAlways, "a"), "a running")
+	s.Now = start.Add(time.Hour)
+	early := metav1.NewTime(start)
+	s.Reported.Conditions = []v1.PodCondition{
+		{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: early},
+		{Type: v1.ContainersReady, Status: v1.ConditionFalse, LastTransitionTime: early},
+	}
+	st := Plan(s).Status
+	for kind, want := range map[v1.PodConditionType]time.Time{v1.PodReady: start, v1.ContainersReady: s.Now, v1.PodScheduled: s.Now} {
+		if got := conditionOf(st, kind); got.Status != v1.ConditionTrue || !got.LastTransitionTime.Time.Equal(want) {
+			t.Errorf("%s: %+v, want it since %v", kind, got, want)
+		}
+	}
+}
+
+func TestWhyTheNodeEndsAPodIsAConditionOnceThePodHasEnded(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	w.s.TakeStop(podstate.Stop{Reason: "Evicted", Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}, true, w.s.Now)
+	if st := Plan(w.s).Status; condition(st, v1.DisruptionTarget) != "absent" || condition(st, v1.PodReadyToStartContainers) != v1.ConditionTrue {
+		t.Errorf("while it runs: %+v", st.Conditions)
+	}
+	w.end(w.newest("a"), 0)
+	if st := Plan(w.s).Status; condition(st, v1.DisruptionTarget) != v1.ConditionTrue || condition(st, v1.PodReadyToStartContainers) != v1.ConditionFalse {
+		t.Errorf("when it has ended, and its sandbox is there: %+v", st.Conditions)
+	}
+}
+
+func TestARejectedPodIsScheduledAndNothingElse(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.s.Admission = podstate.Admission{Decision: podstate.Rejected, Reason: "OutOfcpu"}
+	if st := Plan(w.s).Status; len(st.Conditions) != 1 || st.Conditions[0].Type != v1.PodScheduled {
+		t.Errorf("%+v", st.Conditions)
 	}
 }

@@ -72,11 +72,16 @@ func (p *planner) setUnmade(cs *v1.ContainerStatus, v *view) {
 	cs.Started = &started
 	if v.class == regular && p.out.Stopped && (!p.hasInit() || p.initDone()) {
 		// What was to start and never did counts as a failure.
-		cs.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage}
+		cs.State.Terminated = neverSeen()
 		return
 	}
 	cs.State.Waiting = p.waiting(v)
 	cs.RestartCount = toldCount(v, 0)
+}
+
+// neverSeen is the end of a container of a pod that has ended of which no end is known.
+func neverSeen() *v1.ContainerStateTerminated {
+	return &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage}
 }
 
 // toldCount is a container's restart count, or what was told of it if that is more.
@@ -160,7 +165,7 @@ func (p *planner) setState(cs *v1.ContainerStatus, v *view, c *podstate.Containe
 		cs.State.Waiting = p.waiting(v)
 	}
 	if p.out.Stopped && cs.State.Waiting != nil && c.State != podstate.StateExited {
-		cs.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage}}
+		cs.State = v1.ContainerState{Terminated: neverSeen()}
 	}
 }
 

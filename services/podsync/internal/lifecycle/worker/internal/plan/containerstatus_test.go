@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -34,6 +35,58 @@ func TestAPodThatEndsTellsHowItsContainersEnded(t *testing.T) {
 		if s := cs.State.Terminated; s == nil || s.ExitCode != 143 {
 			t.Errorf("container %s: %+v, want that it exited with 143", cs.Name, cs.State)
 		}
+	}
+}
+
+// A pod that ends while its init containers run: what was begun counts as a failure, and
+// what comes after that was never reached.
+func TestAPodThatEndsTellsHowFarItsInitContainersCame(t *testing.T) {
+	const failed, unreached = "ContainerStatusUnknown 137", "waits"
+	for name, tc := range map[string]struct {
+		pod  *v1.Pod
+		play func(w *world)
+		want []string
+	}{
+		"nothing was made": {
+			pod: withInit(testPod(v1.RestartPolicyAlways, "a"), "i1", "i2"), play: func(*world) {}, want: []string{failed, unreached},
+		},
+		"the second failed": {
+			pod: withInit(testPod(v1.RestartPolicyAlways, "a"), "i1", "i2", "i3"),
+			play: func(w *world) {
+				w.exits["i1"], w.exits["i2"] = []int32{0}, []int32{3, 3, 3, 3, 3, 3, 3}
+				w.settle(20 * time.Second)
+			},
+			want: []string{"Completed 0", "Error 3", unreached},
+		},
+		"the first was lost while the second ran": {
+			pod: withInit(testPod(v1.RestartPolicyAlways, "a"), "i1", "i2", "i3"),
+			play: func(w *world) {
+				w.exits["i1"] = []int32{0}
+				w.settle(20 * time.Second)
+				w.drop(w.newest("i1").ID)
+				w.s.Reported = v1.PodStatus{}
+			},
+			want: []string{failed, "Error 137", unreached},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(tc.pod)
+			tc.play(w)
+			w.s.TakeStop(podstate.Stop{Reason: "Evicted", Message: "low"}, true, w.s.Now)
+			w.settle(time.Minute)
+			for i, cs := range w.out.Status.InitContainerStatuses {
+				got := unreached
+				if end := cs.State.Terminated; end != nil {
+					got = fmt.Sprint(end.Reason, " ", end.ExitCode)
+				}
+				if w.out.Status.ContainerStatuses[0].State.Waiting == nil {
+					t.Errorf("the container after them: %+v", w.out.Status.ContainerStatuses[0].State)
+				}
+				if got != tc.want[i] || cs.Ready != (got == "Completed 0") {
+					t.Errorf("init container %s: %s, ready %v, want %s", cs.Name, got, cs.Ready, tc.want[i])
+				}
+			}
+		})
 	}
 }
 
@@ -388,5 +441,52 @@ func TestWhatWasToldOfAContainerThatTheRuntimeHasLostStays(t *testing.T) {
 	w.settle(time.Minute)
 	if after := w.out.Status.ContainerStatuses[0]; !equality.Semantic.DeepEqual(before, after) {
 		t.Errorf("it is told as\n%+v, was\n%+v", after, before)
+	}
+}
+
+func TestAContainerThatWasDueAndNeverMadeHasFailedWhenItsPodHasEnded(t *testing.T) {
+	s := scene(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"), "i 0")
+	s.TakeStop(podstate.Stop{Reason: "Evicted"}, true, s.Now)
+	if st := Plan(s).Status.ContainerStatuses[0]; st.State.Terminated == nil || st.State.Terminated.ExitCode != 137 {
+		t.Errorf("%+v", st.State)
+	}
+}
+
+func TestWhatWasOnlyMadeHasNoIDAndWhatHasNoImageTheSpecs(t *testing.T) {
+	s := scene(testPod(v1.RestartPolicyNever, "a", "b"), "a created", "b 3")
+	s.Observed.Containers[0].Image, s.Observed.Containers[0].ImageID = "other:1", "sha256:1"
+	st := Plan(s).Status.ContainerStatuses
+	if a := st[0]; a.ContainerID != "" || a.ImageID != "" || a.Image != "img" {
+		t.Errorf("made: %+v", a)
+	}
+	if b := st[1]; b.ContainerID != "containerd://c1" || b.Image != "img" {
+		t.Errorf("ended: %+v", b)
+	}
+}
+
+// The API would refuse all of the status.
+func TestAnEndThatWasToldIsTakenBackOnlyWhereTheAPITakesIt(t *testing.T) {
+	code := func(code int32) v1.ContainerState {
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}}
+	}
+	runs := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	for name, tc := range map[string]struct {
+		policy          v1.RestartPolicy
+		told, now, want v1.ContainerState
+	}{
+		"it failed, and starts again": {v1.RestartPolicyOnFailure, code(3), runs, runs},
+		"it was done":                 {v1.RestartPolicyOnFailure, code(0), runs, code(0)},
+		"it never starts again":       {v1.RestartPolicyNever, code(3), runs, code(3)},
+		"it always does":              {v1.RestartPolicyAlways, code(0), runs, runs},
+		"it has ended once more":      {v1.RestartPolicyNever, code(3), code(4), code(4)},
+		"no end was told":             {v1.RestartPolicyNever, runs, v1.ContainerState{}, v1.ContainerState{}},
+	} {
+		s := scene(testPod(tc.policy, "a"), "a running")
+		s.Reported.ContainerStatuses = []v1.ContainerStatus{{Name: "a", State: tc.told}}
+		p := newPlanner(&s)
+		cs := v1.ContainerStatus{Name: "a", State: tc.now}
+		if p.keepEnd(p.viewOf("a"), &cs); !equality.Semantic.DeepEqual(cs.State, tc.want) {
+			t.Errorf("%s: %+v, want %+v", name, cs.State, tc.want)
+		}
 	}
 }

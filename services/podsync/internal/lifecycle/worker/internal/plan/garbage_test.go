@@ -147,3 +147,51 @@ func TestAPodThatHasEndedKeepsNothingWhenTheNodeNeedsRoomAndTheApiserverKnows(t 
 		}
 	}
 }
+
+func TestWhatIsNoGarbageStays(t *testing.T) {
+	container := func(id, sandbox, name string, state podstate.ContainerState) podstate.Container {
+		return podstate.Container{ID: id, SandboxID: sandbox, Name: name, State: state, CreatedAt: start}
+	}
+	s := scene(testPod(v1.RestartPolicyAlways, "a"))
+	s.Observed.Sandboxes = append(s.Observed.Sandboxes, podstate.Sandbox{ID: "asked"}, podstate.Sandbox{ID: "up", Ready: true}, podstate.Sandbox{ID: "down"})
+	s.StoppedSandboxes["up"], s.StoppedSandboxes["down"] = true, true
+	s.Observed.Containers = []podstate.Container{
+		container("now", "s", "a", podstate.StateRunning), container("dead", "s", "a", podstate.StateExited), container("older", "s", "a", podstate.StateExited),
+		container("runs", "up", "a", podstate.StateRunning), container("made", "s", "a", podstate.StateCreated),
+		container("stranger", "s", "x", podstate.StateExited), container("strange", "s", "x", podstate.StateRunning),
+	}
+	p := newPlanner(&s)
+	p.collectGarbage()
+	var removed []string
+	for _, a := range p.out.Actions {
+		removed = append(removed, a.ID)
+	}
+	if want := []string{"older", "stranger", "down"}; !slices.Equal(removed, want) {
+		t.Errorf("removed %q, want %q", removed, want)
+	}
+}
+
+// A container may be in use by its stop still, and the sandbox by the container.
+func TestOfAPodThatHasEndedContainersGoBeforeTheirSandbox(t *testing.T) {
+	s := scene(testPod(v1.RestartPolicyNever, "a", "b"), "a 0", "b 0")
+	key := podstate.Key{Kind: podstate.KillContainer, Object: s.Observed.Containers[1].ID}
+	s.InFlight[key] = podstate.Action{Key: key}
+	removes := func(down bool) (ids []string) {
+		p := newPlanner(&s)
+		p.removeDead(down)
+		for _, a := range p.out.Actions {
+			ids = append(ids, a.ID)
+		}
+		return ids
+	}
+	if got := removes(true); !slices.Equal(got, []string{"c0"}) {
+		t.Errorf("removed %q", got)
+	}
+	s.Observed.Containers = nil
+	if got := removes(false); len(got) != 0 {
+		t.Errorf("while the sandbox is not down: %q", got)
+	}
+	if got := removes(true); !slices.Equal(got, []string{"s"}) {
+		t.Errorf("then %q", got)
+	}
+}

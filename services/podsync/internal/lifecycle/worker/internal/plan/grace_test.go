@@ -95,3 +95,61 @@ func TestASecondReasonToEndAPodOnlyHastensIt(t *testing.T) {
 		}
 	}
 }
+
+func TestADeletionOfAPodThatIsEndingCountsFromThereAndMakesNothingLonger(t *testing.T) {
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	never := -1
+	for _, tc := range []struct {
+		name         string
+		end, deleted int // in seconds
+		given        int64
+		before       []Period
+		left         int64
+	}{
+		{"it gives more than is left", 0, 10, 60, nil, 20},
+		{"it gives less", 0, 10, 5, nil, 5},
+		{"nothing was ending", never, 10, 60, nil, 60},
+		{"the deletion came first", 5, 0, 60, nil, 55},
+		{"a second one that gives less, of one that gave more", 0, 10, 50, []Period{{at(5), 60}}, 20},
+		{"a second one that gives nearly as much as the first", 0, 10, 14, []Period{{at(5), 15}}, 10},
+		{"a second one, the first of which was why it ends", 5, 10, 50, []Period{{at(0), 60}}, 50},
+	} {
+		pod := testPod(v1.RestartPolicyAlways, "a") // of 30 s
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{Time: start}, &tc.given
+		s := NewState("u")
+		s.Pod, s.Now, s.DeletionSince, s.Shortened = pod, at(10), at(tc.deleted), tc.before
+		if tc.end != never {
+			s.EndSince = at(tc.end)
+		}
+		p := planner{s: &s}
+		if left, _ := p.graceLeft(start); left != tc.left {
+			t.Errorf("%s: %d s are left, want %d", tc.name, left, tc.left)
+		}
+	}
+}
+
+func TestAStopThatFailedGetsWhatItWasGivenAtFirst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		failed bool
+		begun  int64
+		want   int64
+	}{
+		"it has not failed":            {false, 0, 7},
+		"it has":                       {true, 0, 30},
+		"it has, and had less":         {true, 20, 20},
+		"it has, and had hardly a bit": {true, 1, shortestGrace},
+		"it was begun":                 {false, 20, 7},
+	} {
+		s := scene(testPod(v1.RestartPolicyAlways, "a"), "a running")
+		if tc.failed {
+			s.Failures[podstate.Key{Kind: podstate.KillContainer, Object: "c0"}] = Failure{Count: 1}
+		}
+		if tc.begun > 0 {
+			s.Stops["c0"] = ContainerStop{GraceSeconds: tc.begun}
+		}
+		p := newPlanner(&s)
+		if got := p.signalled(&s.Observed.Containers[0], grace{whole: 30, left: 7}); got != tc.want {
+			t.Errorf("%s: %d s, want %d", name, got, tc.want)
+		}
+	}
+}

@@ -32,7 +32,7 @@ func (p *planner) resize() {
 		if p.anyRunning(podstate.FitCgroup) {
 			return // it shrinks to an earlier size, and would do so after this
 		}
-		a := podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}, Generation: r.Generation}
+		a := podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}, Generation: r.Generation, Limits: p.smallerLimits()}
 		if p.sandbox != nil {
 			a.ID = p.sandbox.ID
 		}
@@ -42,6 +42,22 @@ func (p *planner) resize() {
 	if !p.resizeContainers() {
 		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.FitCgroup}, Generation: r.Generation})
 	}
+}
+
+// smallerLimits are those of memory that the resize takes away from what runs on. What a
+// container has that nobody knows is looked at when it is changed.
+func (p *planner) smallerLimits() (limits []podstate.MemoryLimit) {
+	for _, v := range p.views {
+		c := v.here()
+		if v.class == ephemeral || c == nil || c.State != podstate.StateRunning || p.running(podstate.KillContainer, c.ID) || outdated(p.s, v, c) {
+			continue
+		}
+		want := p.kernel(v)
+		if have, known := p.has(c); known && have != want && p.takesMemory(c, want.Memory) {
+			limits = append(limits, podstate.MemoryLimit{Container: c.Name, ID: c.ID, Bytes: want.Memory})
+		}
+	}
+	return limits
 }
 
 // raising says whether the pod's cgroup is about to become no smaller than what is

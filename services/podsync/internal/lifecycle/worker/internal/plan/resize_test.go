@@ -93,10 +93,18 @@ func TestAResizeIsKeptThenTheCgroupGrowsThenContainersThenItShrinks(t *testing.T
 	if got := first.Status.ContainerStatuses[0].AllocatedResources.Cpu().String(); got != "1" {
 		t.Errorf("before it is kept %s is shown as allocated", got)
 	}
+	var checked []podstate.MemoryLimit
+	r.fail = func(a podstate.Action) *Failure {
+		checked = append(checked, a.Limits...)
+		return nil
+	}
 	r.settle(time.Minute)
 	want := "keep allocation ,raise cgroup ,resize container shrinks,resize container grows,fit cgroup "
 	if got := strings.Join(r.log, ","); got != want {
 		t.Errorf("done: %s\nwant: %s", got, want)
+	}
+	if len(checked) != 1 || checked[0].Container != "shrinks" || checked[0].ID != r.newest("shrinks").ID || checked[0].Bytes != 50<<20 {
+		t.Errorf("checked before anything was changed: %+v", checked)
 	}
 	st := r.out.Status
 	if condition(st, v1.PodResizeInProgress) != "absent" || st.ContainerStatuses[0].AllocatedResources.Cpu().String() != "2" ||

@@ -138,15 +138,15 @@ func toldFinished(st *v1.PodStatus, generation int64) bool {
 		(waits == nil || waits.ObservedGeneration > generation)
 }
 
-// messageOpen is of a resize on which nothing can be decided yet.
-const messageOpen = "Not all pods of this node are known yet"
+// MessageOpen is of a resize on which nothing can be decided yet.
+const MessageOpen = "Not all pods of this node are known yet"
 
 // OpenResize is why a resize waits on which nothing was decided yet in this run: what a
 // previous one has told of it stands until then. The status would else say that it is done.
 func (s *State) OpenResize() *podstate.ResizePending {
 	told := podutil.Condition(s.Reported.Conditions, v1.PodResizePending)
 	if told == nil || told.Status != v1.ConditionTrue || told.ObservedGeneration != s.Desired.Generation {
-		return &podstate.ResizePending{Reason: v1.PodReasonDeferred, Message: messageOpen, Generation: s.Desired.Generation}
+		return &podstate.ResizePending{Reason: v1.PodReasonDeferred, Message: MessageOpen, Generation: s.Desired.Generation}
 	}
 	return &podstate.ResizePending{Reason: told.Reason, Message: told.Message, Generation: told.ObservedGeneration}
 }

@@ -135,6 +135,9 @@ func (p *planner) phaseSoFar() v1.PodPhase {
 func (p *planner) containerStatuses(st *v1.PodStatus) {
 	inits, regulars := len(p.s.Pod.Spec.InitContainers), len(p.s.Pod.Spec.Containers)
 	st.InitContainerStatuses = p.statusesOf(p.views[:inits])
+	if p.out.Stopped {
+		endInits(st.InitContainerStatuses)
+	}
 	st.ContainerStatuses = p.statusesOf(byName(p.views[inits : inits+regulars]))
 	st.EphemeralContainerStatuses = p.statusesOf(byName(p.views[inits+regulars:]))
 }
@@ -154,6 +157,23 @@ func (p *planner) statusesOf(views []*view) []v1.ContainerStatus {
 		list = append(list, cs)
 	}
 	return list
+}
+
+// endInits shows as failed what a pod that has ended left waiting of its init containers, up
+// to the last of them that was ever begun, and the first one in any case. Those after it
+// were never reached, and wait for ever.
+func endInits(list []v1.ContainerStatus) {
+	begun := min(1, len(list))
+	for i := range list {
+		if list[i].State.Waiting == nil || list[i].LastTerminationState.Terminated != nil {
+			begun = i + 1
+		}
+	}
+	for i := range list[:begun] {
+		if list[i].State.Terminated == nil {
+			list[i].State = v1.ContainerState{Terminated: neverSeen()}
+		}
+	}
 }
 
 // byName are the views in the order of their names.

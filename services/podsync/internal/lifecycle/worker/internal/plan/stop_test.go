@@ -256,3 +256,154 @@ func TestVolumesAreNotTakenDownWhileTheyAreSetUp(t *testing.T) {
 		t.Errorf("then: %q", w.log)
 	}
 }
+
+func TestWhyAPodEndsAndThatItEndsNoMoreThanOnce(t *testing.T) {
+	rejected := podstate.Admission{Decision: podstate.Rejected, Reason: "OutOfcpu", Message: "m"}
+	for name, tc := range map[string]struct {
+		set  func(s *State)
+		want *end
+	}{
+		"nothing ends it":                       {func(*State) {}, nil},
+		"it was told to have ended":             {func(s *State) { s.Reported.Phase, s.Reported.Reason = v1.PodFailed, "x" }, &end{phase: v1.PodFailed, reason: "x"}},
+		"somebody else says so":                 {func(s *State) { s.Pod.Status.Phase, s.Pod.Status.Reason = v1.PodFailed, "x" }, &end{phase: v1.PodFailed, reason: "x"}},
+		"it was rejected":                       {func(s *State) { s.Admission = rejected; s.Observed = podstate.Observed{Known: true} }, &end{phase: v1.PodFailed, reason: "OutOfcpu", message: "Pod was rejected: m", rejected: true}},
+		"it was, and its container is there":    {func(s *State) { s.Admission = rejected; s.Observed.Sandboxes = nil }, nil},
+		"it was, and its sandbox is there":      {func(s *State) { s.Admission = rejected; s.Observed.Containers = nil }, nil},
+		"its source has removed it":             {func(s *State) { s.Removed = true }, &end{}},
+		"nobody knows it, whatever it was once": {func(s *State) { s.Pod, s.Admission = nil, rejected }, &end{}},
+	} {
+		s := scene(testPod(v1.RestartPolicyAlways, "a"), "a running")
+		tc.set(&s)
+		p := newPlanner(&s)
+		if got := p.ending(); (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
+
+func TestThatTheNodeEndsAPodIsKeptOnlyWhileThatCanMatter(t *testing.T) {
+	for name, tc := range map[string]struct {
+		set  func(s *State)
+		want bool
+	}{
+		"it is to be kept":       {func(*State) {}, true},
+		"it is kept":             {func(s *State) { s.StopUnkept = false }, false},
+		"the node does not":      {func(s *State) { s.Stop = nil }, false},
+		"nobody knows the pod":   {func(s *State) { s.Pod = nil }, false},
+		"it was told of already": {func(s *State) { s.Reported.Phase = v1.PodFailed }, false},
+	} {
+		s := scene(testPod(v1.RestartPolicyAlways, "a"), "a running")
+		s.TakeStop(podstate.Stop{Reason: "Evicted"}, false, s.Now)
+		tc.set(&s)
+		p := planner{s: &s}
+		if waits := p.keepStop(); waits != tc.want || (len(p.out.Actions) == 1) != tc.want {
+			t.Errorf("%s: waits %v, %+v", name, waits, p.out.Actions)
+		}
+	}
+}
+
+// Nothing of a pod that is gone is forgotten while something of it is there.
+func TestTheDirectoriesOfAPodThatIsGoneGoLast(t *testing.T) {
+	key := podstate.Key{Kind: podstate.RemoveContainer, Object: "c"}
+	stuck := func(s *State) {
+		s.Failures[key] = Failure{Count: triesToRemove}
+		s.Returns, s.Cleaned.Directories = true, false
+		s.Observed.Containers = []podstate.Container{{ID: "c", State: podstate.StateExited}}
+	}
+	for name, tc := range map[string]struct {
+		set         func(s *State)
+		up          bool
+		directories bool
+		done        bool
+	}{
+		"nothing is left":                               {set: func(*State) {}, directories: true},
+		"its sandboxes are not down":                    {set: func(*State) {}, up: true},
+		"a container is there":                          {set: func(s *State) { s.Observed.Containers = []podstate.Container{{ID: "c"}} }},
+		"a sandbox is there":                            {set: func(s *State) { s.Observed.Sandboxes = []podstate.Sandbox{{ID: "s"}} }},
+		"its volumes are there":                         {set: func(s *State) { s.Cleaned.Volumes = false }},
+		"its cgroup is there":                           {set: func(s *State) { s.Cleaned.Cgroup = false }},
+		"they are gone":                                 {set: func(s *State) { s.Cleaned.Directories = true }, done: true},
+		"they are gone, and something goes on":          {set: func(s *State) { s.Cleaned.Directories = true; s.InFlight[key] = podstate.Action{Key: key} }},
+		"it returns, and the runtime keeps a container": {set: stuck, done: true},
+		"that, and something goes on":                   {set: func(s *State) { stuck(s); s.InFlight[key] = podstate.Action{Key: key} }},
+		"that, and the runtime is away":                 {set: func(s *State) { stuck(s); s.Failures[key] = Failure{Count: triesToRemove, Away: true} }},
+		"that, for a moment":                            {set: func(s *State) { stuck(s); s.Failures[key] = Failure{Count: triesToRemove - 1} }},
+		"that, and it does not return":                  {set: func(s *State) { stuck(s); s.Returns = false }},
+		"that, and its volumes are there":               {set: func(s *State) { stuck(s); s.Cleaned.Volumes = false }},
+	} {
+		s := NewState("u")
+		s.Now, s.Cleaned = start, Cleaned{Volumes: true, Cgroup: true}
+		tc.set(&s)
+		p := newPlanner(&s)
+		p.out.Freed = s.Cleaned.Volumes && s.Cleaned.Cgroup
+		p.removeAll(!tc.up)
+		if got := kinds(p.out.Actions)[podstate.RemoveDirectories] == 1; got != tc.directories || p.out.Done != tc.done {
+			t.Errorf("%s: %+v, done %v", name, p.out.Actions, p.out.Done)
+		}
+	}
+}
+
+func TestWhatAPodThatEndsHasIsTakenFromItWhenItsSandboxesAreDown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		set  func(s *State)
+		want []podstate.Kind
+	}{
+		"its sandbox is up":              {func(*State) {}, []podstate.Kind{podstate.StopSandbox}},
+		"it is up, and all else is gone": {func(s *State) { s.Cleaned = Cleaned{Volumes: true, Cgroup: true} }, []podstate.Kind{podstate.StopSandbox}},
+		"the node needs room, and its cgroup is there": {func(s *State) {
+			s.Pod.DeletionTimestamp, s.Reclaim, s.Reported.Phase, s.Pod.Status.Phase = nil, true, v1.PodFailed, v1.PodFailed
+			s.Observed.Sandboxes, s.Cleaned = nil, Cleaned{Volumes: true}
+			s.Observed.Containers = []podstate.Container{{ID: "c", Name: "a", State: podstate.StateExited}}
+		}, []podstate.Kind{podstate.RemoveCgroup}},
+		"it is down": {func(s *State) { s.Observed.Sandboxes[0].Ready = false; s.StoppedSandboxes["s"] = true }, []podstate.Kind{podstate.TeardownVolumes, podstate.RemoveCgroup}},
+		"it has nothing more, and its object goes": {func(s *State) {
+			s.Observed.Sandboxes, s.Cleaned = nil, Cleaned{Volumes: true, Cgroup: true}
+		}, []podstate.Kind{podstate.DeleteObject}},
+		"a static pod's object is a mirror": {func(s *State) {
+			s.Observed.Sandboxes, s.Cleaned, s.Static = nil, Cleaned{Volumes: true, Cgroup: true}, true
+		}, nil},
+		"its cgroup is there": {func(s *State) { s.Observed.Sandboxes, s.Cleaned = nil, Cleaned{Volumes: true} }, []podstate.Kind{podstate.RemoveCgroup}},
+	} {
+		s := scene(testPod(v1.RestartPolicyAlways, "a"))
+		s.Pod.DeletionTimestamp = &metav1.Time{Time: start}
+		tc.set(&s)
+		p := newPlanner(&s)
+		p.end = &end{}
+		p.stop()
+		var got []podstate.Kind
+		for _, a := range p.out.Actions {
+			got = append(got, a.Kind)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestOnlyAPodThatTheNodeEndsIsOverdue(t *testing.T) {
+	for name, tc := range map[string]struct {
+		stop    bool
+		since   time.Duration
+		periods []Period
+		want    bool
+	}{
+		"one and a half of its 30 s are over":   {true, 45 * time.Second, nil, true},
+		"they are not":                          {true, 44 * time.Second, nil, false},
+		"it is deleted":                         {false, time.Hour, nil, false},
+		"nothing has begun":                     {true, 0, nil, false},
+		"the node gave it less just now":        {true, time.Hour, []Period{{start.Add(-9 * time.Second), 1}}, false},
+		"the node gave it less before it began": {true, 9 * time.Second, []Period{{start.Add(-time.Hour), 1}}, false},
+	} {
+		s := scene(testPod(v1.RestartPolicyAlways, "a"), "a running")
+		if tc.stop {
+			s.Stop = &podstate.Stop{Reason: "Evicted"}
+		}
+		if s.StopPeriods = tc.periods; tc.since > 0 {
+			s.EndSince = s.Now.Add(-tc.since)
+		}
+		p := newPlanner(&s)
+		if p.overdue(); p.out.Overdue != tc.want {
+			t.Errorf("%s: %v", name, p.out.Overdue)
+		}
+	}
+}

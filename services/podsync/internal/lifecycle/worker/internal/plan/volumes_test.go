@@ -287,3 +287,35 @@ func TestAnObjectThatChangesWhileVolumesAreSetUpIsNotWaitedForAgain(t *testing.T
 		t.Error("tried again at once, though nothing changed")
 	}
 }
+
+// Each field that a volume may show counts, and no other.
+func TestAVolumeIsMadeAnewForWhatItMayShowOfAPod(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(p *v1.Pod)
+		want   int
+	}{
+		"nothing":                           {func(*v1.Pod) {}, 0},
+		"a label":                           {func(p *v1.Pod) { p.Labels = map[string]string{"a": "b"} }, 1},
+		"an annotation":                     {func(p *v1.Pod) { p.Annotations = map[string]string{"a": "b"} }, 1},
+		"the pod's resources":               {func(p *v1.Pod) { p.Spec.Resources = ptr(amounts("cpu", "1")) }, 1},
+		"a container's resources":           {func(p *v1.Pod) { p.Spec.Containers[0].Resources = amounts("cpu", "1") }, 1},
+		"an init container's resources":     {func(p *v1.Pod) { p.Spec.InitContainers[0].Resources = amounts("cpu", "1") }, 1},
+		"a debug container":                 {func(p *v1.Pod) { p.Spec.EphemeralContainers = []v1.EphemeralContainer{{}} }, 1},
+		"a container":                       {func(p *v1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] }, 1},
+		"an init container":                 {func(p *v1.Pod) { p.Spec.InitContainers = nil }, 1},
+		"an image, which no volume shows":   {func(p *v1.Pod) { p.Spec.Containers[0].Image = "other" }, 0},
+		"its status, which no volume shows": {func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }, 0},
+	} {
+		old := withInit(testPod(v1.RestartPolicyAlways, "a", "b"), "i")
+		now := old.DeepCopy()
+		tc.change(now)
+		var v Volumes
+		v.changed(old, now)
+		if v.changed(nil, now); v.Version != tc.want {
+			t.Errorf("%s: version %d, want %d", name, v.Version, tc.want)
+		}
+		if v.changed(old, nil); v.Version != tc.want {
+			t.Errorf("%s, and the pod is gone: version %d, want %d", name, v.Version, tc.want)
+		}
+	}
+}
