@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/threshold"
 )
@@ -147,5 +148,25 @@ func TestAPodThatUsesMoreLocalStorageThanItMayIsStoppedWithinTenSeconds(t *testi
 		w.pod("greedy", 1, 500*mi, limited)
 		time.Sleep(time.Minute)
 		w.wantStops("localStorageCapacityIsolation is off")
+	})
+}
+
+// Its volumes are what the disk is short of, whatever it was stopped for.
+func TestVolumesOfAPodThatWentForMemoryHaveTimeToGoBeforeAnotherHasToForADisk(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 950*mi, 500*mi)
+		w.pod("other", 1, 450*mi)
+		w.barren = true
+		w.takes["hog"] = time.Second
+		w.pass(500 * time.Millisecond)
+		w.wantStops("at first", "hog")
+		w.set(func() { // Its volumes are still there.
+			w.endings, w.otherDisk = ending("memory", 0), 500*mi
+		})
+		w.pass(6 * time.Second)
+		w.wantStops("while they go", "hog")
+		w.set(func() { w.endings, w.otherDisk = map[types.UID]Ending{}, 0 })
+		w.pass(20 * time.Second)
+		w.wantStops("when they are gone", "hog")
 	})
 }
