@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 // hung is a node short of memory whose podsync does not answer about its first pod.
@@ -220,5 +221,22 @@ func TestAPodThatUsesNothingAnyMoreIsNotWaitedForAgain(t *testing.T) {
 		})
 		w.pass(5 * time.Second)
 		w.wantStops("when stats sees nothing of it", "hog", "second")
+	})
+}
+
+// Whoever is short then is chosen anew: the first may use little by now.
+func TestWhoPodsyncDidNotStopDoesNotGoForALaterShortage(t *testing.T) {
+	soft := threshold.Settings{Soft: map[string]string{"memory.available": "100Mi"}, SoftGrace: map[string]string{"memory.available": "1s"}}
+	in(t, soft, Config{LongestGrace: 10 * time.Minute}, func(w *world) {
+		w.pod("first", 950*mi, 0)
+		w.stopErr = fmt.Errorf("%w: it starts", rpcerr.ErrUnavailable)
+		w.pass(1800 * time.Millisecond)
+		w.wantStops("at first", "first")
+		w.set(func() { w.memory["first"] = 10 * mi })
+		w.pass(30 * time.Second)
+		w.set(func() { w.stopErr, w.stops = nil, nil })
+		w.pod("second", 950*mi, 0)
+		w.pass(3 * time.Second)
+		w.wantStops("half a minute later", "second")
 	})
 }

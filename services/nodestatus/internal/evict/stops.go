@@ -58,6 +58,12 @@ type stopping struct {
 // goes says whether podsync has said that it ends, whether it keeps that or not.
 func (s *stopping) goes() bool { return s.sure || s.ending || s.counted }
 
+// untaken says whether podsync has not said so when it was asked. Where it took it all the
+// same, it names it when a pod is chosen next.
+func (s *stopping) untaken() bool {
+	return !s.goes() && s.ask == nil && !s.limit && s.ended.IsZero()
+}
+
 // given is until when the pod may use its grace period.
 func (s *stopping) given() time.Time { return s.at.Add(max(s.grace, least)) }
 
@@ -116,6 +122,8 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 			if s.goes() { // podsync may say for long that it ends, of its network and volumes: it is not adopted.
 				l.skip[uid] = now.Add(s.grace + lateness)
 			}
+		case s.untaken() && !short(j, s.kind):
+			log.Info("Pod that was to be evicted is not waited for any more: podsync has not taken it, and nothing is short", "pod", klog.KObj(s.pod))
 		case now.Sub(s.at) >= s.grace+lateness:
 			log.Info("Pod that was evicted has not ended in its time, going on without it", "pod", klog.KObj(s.pod), "after", now.Sub(s.at).Round(time.Second))
 			if s.goes() {
