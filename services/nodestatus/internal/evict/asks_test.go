@@ -240,3 +240,20 @@ func TestWhoPodsyncDidNotStopDoesNotGoForALaterShortage(t *testing.T) {
 		w.wantStops("half a minute later", "second")
 	})
 }
+
+func TestWhatAPodLeavesThatWentForMemoryBeforeARestartGoesBeforeAnotherHasToForADisk(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("other", 1, 450*mi)
+		w.otherDisk, w.barren = 500*mi, true // The volumes of the one that has ended.
+		w.set(func() {
+			e := ending("memory", 0)["hog"]
+			e.Namespace, e.Name, e.Ended = "default", "hog", true
+			w.endings = map[types.UID]Ending{"hog": e}
+		})
+		w.pass(6 * time.Second)
+		w.wantStops("while they go")
+		w.set(func() { w.endings, w.otherDisk = map[types.UID]Ending{}, 0 })
+		w.pass(20 * time.Second)
+		w.wantStops("when they are gone")
+	})
+}
