@@ -116,7 +116,7 @@ func (l *Loop) later(ctx context.Context, s *stopping, a *ask) {
 			s.at = a.at
 		}
 	case errors.Is(a.err, rpcerr.ErrNotFound):
-		s.ended = a.at
+		s.ended, s.leaves = a.at, true
 		l.after = a.at
 	case errors.Is(a.err, rpcerr.ErrPrecondition), errors.Is(a.err, rpcerr.ErrUnimplemented):
 		l.leave(s, unserved)
@@ -207,7 +207,7 @@ func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 			if s.kind != pressure.Disk && pressure.KindOf(m.Signal) != pressure.Disk {
 				continue
 			}
-			s.ended = now
+			s.ended, s.leaves = now, true
 		}
 		l.stopping[pod.UID] = s
 		klog.FromContext(ctx).Info("Pod is being stopped since before this process was started, and is waited for", "pod", klog.KObj(pod), "message", e.Message)

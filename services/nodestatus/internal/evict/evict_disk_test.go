@@ -173,6 +173,27 @@ func TestVolumesOfAPodThatWentForMemoryHaveTimeToGoBeforeAnotherHasToForADisk(t 
 	})
 }
 
+// The kubelet waits for those, too, whatever is left meanwhile.
+func TestVolumesOfAPodHaveTimeToGoThoughADiskHasRoomForAMoment(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.pod("other", 1, 450*mi)
+		w.barren, w.takes["hog"] = true, time.Second
+		w.pass(500 * time.Millisecond)
+		w.wantStops("at first", "hog")
+		w.set(func() { w.endings, w.otherDisk = ending("ephemeral-storage", 0), 500*mi }) // Its volumes are still there.
+		w.pass(1500 * time.Millisecond)
+		w.set(func() { w.otherDisk = 300 * mi }) // What was reclaimed,
+		w.pass(500 * time.Millisecond)
+		w.set(func() { w.otherDisk = 500 * mi }) // and another has written meanwhile.
+		w.pass(5 * time.Second)
+		w.wantStops("while they go", "hog")
+		w.set(func() { w.otherDisk, w.endings = 0, map[types.UID]Ending{} })
+		w.pass(20 * time.Second)
+		w.wantStops("when they are gone", "hog")
+	})
+}
+
 // counted counts how often is judged.
 type counted struct {
 	judge Judge

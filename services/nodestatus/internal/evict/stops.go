@@ -40,6 +40,9 @@ type stopping struct {
 	// ended is when it was seen to have ended; measured when figures were asked for, and
 	// looked when podsync was asked for its volumes.
 	ended, measured, looked time.Time
+	// leaves: a disk was short when it ended, and what it leaves there is waited for, though
+	// there is room for a moment meanwhile.
+	leaves bool
 
 	// stop, decision and signal are what podsync is told and why; why is not known of what
 	// a run before this one has decided.
@@ -112,12 +115,12 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 			}
 		}
 		if newly && !s.ended.IsZero() {
-			s.looked, l.after = now, now
+			s.looked, l.after, s.leaves = now, now, short(j, pressure.Disk)
 			clear(l.barren) // It leaves something.
 			l.clear(ctx, j, layout)
 		}
 		switch {
-		case !s.ended.IsZero() && (!short(j, pressure.Disk) || now.Sub(s.ended) >= emptying || l.freed(s, now, emptied)):
+		case !s.ended.IsZero() && (!s.leaves || now.Sub(s.ended) >= emptying || l.freed(s, now, emptied)):
 			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
 			if s.goes() { // podsync may say for long that it ends, of its network and volumes: it is not adopted.
 				l.skip[uid] = now.Add(s.grace + lateness)
