@@ -38,12 +38,9 @@ func ofClaim(v *v1.Volume) bool {
 	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || claims.InTree(v)
 }
 
-// Setup makes one, if a container uses it.
+// Setup makes one.
 func (d claimed) Setup(ctx context.Context, r Request) (Made, error) {
 	ref, _ := claims.Of(r.Pod, r.Volume)
-	if !claims.Used(r.Pod, r.Volume.Name) {
-		return Made{}, nil
-	}
 	path, err := d.set.claimed(ctx, r, ref)
 	return Made{Path: path}, err
 }
