@@ -21,8 +21,6 @@ METRICS := ./internal/clientmetrics ./internal/daemon $(patsubst %,./services/%,
 REST    := services/gateway/internal/peer/rest
 SEEDS   ?= 500
 EXACT   ?= 10000
-# How many of them make test simulates.
-TESTED  ?= 10000
 NODE_TIMEOUT ?= 75m
 # So many node tests, and packages of unit tests, run at the same time.
 PLACES  ?= 4
@@ -167,7 +165,7 @@ NETWORKED := services/gateway services/nodestatus/internal/nodelog
 .PHONY: tests waiting fuzz-short
 # What waits for processes and timers, and beside it what only computes.
 tests:
-	@EXACT=$(TESTED) tools/beside 'sim fuzz-short exact' waiting
+	@tools/beside 'sim fuzz-short exact' waiting
 waiting:
 	@tools/timed unit peers node
 fuzz-short:

@@ -177,8 +177,8 @@ func (s suite) agnhostImage(ctx context.Context) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	// busybox's nc knows no UDP.
-	files, err := replacePrograms(ctx, all, "dig", "getent", "nc")
+	// busybox's nc knows no UDP, and its nsenter runs its own programs, not those of where it enters.
+	files, err := replacePrograms(ctx, all, "dig", "getent", "nc", "nsenter")
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/polylet/polylet/test/harness/workspace"
 )
@@ -33,6 +31,8 @@ type Instance struct {
 	// OwnerPid and OwnerStart identify the process that uses the instance.
 	OwnerPid   int    `json:"ownerPid"`
 	OwnerStart string `json:"ownerStart"`
+	// OwnerNamespace is the PID namespace in which OwnerPid is its number.
+	OwnerNamespace string `json:"ownerNamespace,omitempty"`
 	// Keep says that the instance may outlive its owner.
 	Keep bool `json:"keep"`
 
@@ -82,6 +82,9 @@ func Named(id string, keep bool) (*Instance, error) {
 	}
 	inst.Keep, inst.OwnerPid = keep, os.Getpid()
 	if inst.OwnerStart, err = startTime(os.Getpid()); err != nil {
+		return nil, err
+	}
+	if inst.OwnerNamespace, err = namespaceOf("self"); err != nil {
 		return nil, err
 	}
 	if inst.Subnet, inst.release, err = claimSubnet(inst.Subnet); err != nil {
@@ -171,24 +174,4 @@ func (i *Instance) save() error {
 		return fmt.Errorf("write the record of instance %s: %w", i.ID, err)
 	}
 	return os.Rename(fresh, i.Path(recordName))
-}
-
-// ownerAlive tells whether the recorded owner still runs; its start time guards
-// against a reused pid.
-func (i *Instance) ownerAlive() bool {
-	start, err := startTime(i.OwnerPid)
-	return err == nil && start == i.OwnerStart
-}
-
-// startTime is field 22 of /proc/PID/stat, counted behind the command's name.
-func startTime(pid int) (string, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return "", err
-	}
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	if len(fields) < 20 {
-		return "", fmt.Errorf("read the start time of process %d: short stat line", pid)
-	}
-	return fields[19], nil
 }
