@@ -168,3 +168,28 @@ func TestWhatWasMadeIsRememberedWhenADiskIsAttachedAgain(t *testing.T) {
 		t.Errorf("asked\n%s", asked)
 	}
 }
+
+// TestWhatWasLeftToADiskThatIsBeingTakenAwayGoesWithIt: the disks of one target, which the volumes
+// of one pod may be, end at once and wait for each other.
+func TestWhatWasLeftToADiskThatIsBeingTakenAwayGoesWithIt(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"1": "sd", "2": "se"}`)
+	first, second := b.inline("uid-1", "v", source(1)), b.inline("uid-1", "w", source(2))
+	b.setUp(first) // begins the session
+	b.setUp(second)
+	b.takeDown(first)
+	b.takeDown(second)
+	both, err := b.left() // as it was when both began to end
+	if err != nil || len(both) != 2 || both[0].disk.(*target).Lun != "1" {
+		t.Fatalf("%v, %v", both, err)
+	}
+	for _, p := range both {
+		if used, err := b.settle(t.Context(), p); used || err != nil {
+			t.Errorf("used: %v, %v", used, err)
+		}
+	}
+	b.bare()
+	if !b.wasAsked(node+"--logout") || b.read(recordOfPortal) != "" {
+		t.Errorf("the session stays; asked\n%s", b.read("asked"))
+	}
+}
