@@ -204,7 +204,7 @@ func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 			stop: Stop{Pod: pod, Message: e.Message},
 		}
 		if s.kind, s.limit = eviction.KindOf(e.Message); e.Ended {
-			if s.kind != pressure.Disk {
+			if s.kind != pressure.Disk && pressure.KindOf(m.Signal) != pressure.Disk {
 				continue
 			}
 			s.ended = now

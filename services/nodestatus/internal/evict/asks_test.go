@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 // hung is a node short of memory whose podsync does not answer about its first pod.
@@ -220,5 +221,39 @@ func TestAPodThatUsesNothingAnyMoreIsNotWaitedForAgain(t *testing.T) {
 		})
 		w.pass(5 * time.Second)
 		w.wantStops("when stats sees nothing of it", "hog", "second")
+	})
+}
+
+// Whoever is short then is chosen anew: the first may use little by now.
+func TestWhoPodsyncDidNotStopDoesNotGoForALaterShortage(t *testing.T) {
+	soft := threshold.Settings{Soft: map[string]string{"memory.available": "100Mi"}, SoftGrace: map[string]string{"memory.available": "1s"}}
+	in(t, soft, Config{LongestGrace: 10 * time.Minute}, func(w *world) {
+		w.pod("first", 950*mi, 0)
+		w.stopErr = fmt.Errorf("%w: it starts", rpcerr.ErrUnavailable)
+		w.pass(1800 * time.Millisecond)
+		w.wantStops("at first", "first")
+		w.set(func() { w.memory["first"] = 10 * mi })
+		w.pass(30 * time.Second)
+		w.set(func() { w.stopErr, w.stops = nil, nil })
+		w.pod("second", 950*mi, 0)
+		w.pass(3 * time.Second)
+		w.wantStops("half a minute later", "second")
+	})
+}
+
+func TestWhatAPodLeavesThatWentForMemoryBeforeARestartGoesBeforeAnotherHasToForADisk(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("other", 1, 450*mi)
+		w.otherDisk, w.barren = 500*mi, true // The volumes of the one that has ended.
+		w.set(func() {
+			e := ending("memory", 0)["hog"]
+			e.Namespace, e.Name, e.Ended = "default", "hog", true
+			w.endings = map[types.UID]Ending{"hog": e}
+		})
+		w.pass(6 * time.Second)
+		w.wantStops("while they go")
+		w.set(func() { w.endings, w.otherDisk = map[types.UID]Ending{}, 0 })
+		w.pass(20 * time.Second)
+		w.wantStops("when they are gone")
 	})
 }

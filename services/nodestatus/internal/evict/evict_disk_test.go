@@ -2,13 +2,16 @@ package evict
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/threshold"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
 
 func hardDisk() threshold.Settings {
@@ -147,5 +150,56 @@ func TestAPodThatUsesMoreLocalStorageThanItMayIsStoppedWithinTenSeconds(t *testi
 		w.pod("greedy", 1, 500*mi, limited)
 		time.Sleep(time.Minute)
 		w.wantStops("localStorageCapacityIsolation is off")
+	})
+}
+
+// Its volumes are what the disk is short of, whatever it was stopped for.
+func TestVolumesOfAPodThatWentForMemoryHaveTimeToGoBeforeAnotherHasToForADisk(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 950*mi, 500*mi)
+		w.pod("other", 1, 450*mi)
+		w.barren = true
+		w.takes["hog"] = time.Second
+		w.pass(500 * time.Millisecond)
+		w.wantStops("at first", "hog")
+		w.set(func() { // Its volumes are still there.
+			w.endings, w.otherDisk = ending("memory", 0), 500*mi
+		})
+		w.pass(6 * time.Second)
+		w.wantStops("while they go", "hog")
+		w.set(func() { w.endings, w.otherDisk = map[types.UID]Ending{}, 0 })
+		w.pass(20 * time.Second)
+		w.wantStops("when they are gone", "hog")
+	})
+}
+
+// counted counts how often is judged.
+type counted struct {
+	judge Judge
+	times atomic.Int64
+}
+
+func (c *counted) Judge(now time.Time) (pressure.Judgement, pressure.Frame, bool) {
+	c.times.Add(1)
+	return c.judge.Judge(now)
+}
+
+func (c *counted) Seeded() bool { return c.judge.Seeded() }
+
+func TestTheLoopRestsWhileIsReclaimedWhatAPodHasLeft(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		judged := &counted{judge: w.loop.deps.Judge}
+		w.loop.deps.Judge = judged
+		w.pod("hog", 1, 500*mi)
+		w.pod("other", 1, 450*mi)
+		w.takes["hog"] = time.Second
+		w.pass(freeing + 500*time.Millisecond)
+		w.wantStops("at first", "hog")
+		w.set(func() { w.otherDisk, w.reclaims = 500*mi, func() { time.Sleep(time.Minute) } })
+		before := judged.times.Load()
+		w.pass(8 * time.Second)
+		if n := judged.times.Load() - before; n > 400 {
+			t.Errorf("judged %d times in eight seconds", n)
+		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
@@ -19,7 +20,9 @@ func TestMemoryIsLookedAfterWhileDisksAreMeasured(t *testing.T) {
 	in(t, hardDisk(), Config{}, func(w *world) {
 		w.pod("filler", 1, 500*mi)
 		w.pod("hog", 10*mi, 0)
-		w.set(func() { w.layout.ImagesApart, w.otherDisk, w.renewTakes = true, 420*mi, 3*time.Second })
+		w.set(func() {
+			w.layout.ImagesApart, w.otherDisk, w.renewTakes, w.endings = true, 420*mi, 3*time.Second, map[types.UID]Ending{}
+		})
 		w.signals()
 		w.wantStops("while disks are measured")
 		w.set(func() { w.memory["hog"] = 950 * mi })
@@ -100,7 +103,9 @@ func TestMemoryIsLookedAfterEachTimeThatDisksAreMeasured(t *testing.T) {
 		w.pod("filler", 1, 500*mi)
 		w.pod("first", 10*mi, 0)
 		w.pod("second", 10*mi, 0)
-		w.set(func() { w.layout.ImagesApart, w.otherDisk, w.renewTakes = true, 420*mi, 4*time.Second })
+		w.set(func() {
+			w.layout.ImagesApart, w.otherDisk, w.renewTakes, w.endings = true, 420*mi, 4*time.Second, map[types.UID]Ending{}
+		})
 		w.pass(time.Second)
 		w.set(func() { w.memory["first"] = 950 * mi })
 		w.signals()

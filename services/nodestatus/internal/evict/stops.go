@@ -58,6 +58,12 @@ type stopping struct {
 // goes says whether podsync has said that it ends, whether it keeps that or not.
 func (s *stopping) goes() bool { return s.sure || s.ending || s.counted }
 
+// untaken says whether podsync has not said so when it was asked. Where it took it all the
+// same, it names it when a pod is chosen next.
+func (s *stopping) untaken() bool {
+	return !s.goes() && s.ask == nil && !s.limit && s.ended.IsZero()
+}
+
 // given is until when the pod may use its grace period.
 func (s *stopping) given() time.Time { return s.at.Add(max(s.grace, least)) }
 
@@ -108,14 +114,16 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		if newly && !s.ended.IsZero() {
 			s.looked, l.after = now, now
 			clear(l.barren) // It leaves something.
-			l.clear(ctx, s, j, layout)
+			l.clear(ctx, j, layout)
 		}
 		switch {
-		case !s.ended.IsZero() && (s.kind != pressure.Disk || !short(j, s.kind) || now.Sub(s.ended) >= emptying || l.freed(s, now, emptied)):
+		case !s.ended.IsZero() && (!short(j, pressure.Disk) || now.Sub(s.ended) >= emptying || l.freed(s, now, emptied)):
 			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
 			if s.goes() { // podsync may say for long that it ends, of its network and volumes: it is not adopted.
 				l.skip[uid] = now.Add(s.grace + lateness)
 			}
+		case s.untaken() && !short(j, s.kind):
+			log.Info("Pod that was to be evicted is not waited for any more: podsync has not taken it, and nothing is short", "pod", klog.KObj(s.pod))
 		case now.Sub(s.at) >= s.grace+lateness:
 			log.Info("Pod that was evicted has not ended in its time, going on without it", "pod", klog.KObj(s.pod), "after", now.Sub(s.at).Round(time.Second))
 			if s.goes() {
@@ -132,10 +140,13 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 // freed says whether what a pod that has ended had on a disk is gone: its volumes, and
 // what the runtime kept of its containers.
 func (l *Loop) freed(s *stopping, now time.Time, emptied func(types.UID) bool) bool {
-	if r := l.reclaim; r != nil && (!r.finished() || now.Before(r.at.Add(freeing))) || now.Sub(s.looked) < soon {
+	if now.Sub(s.looked) < soon {
 		return false
 	}
 	s.looked = now
+	if r := l.reclaim; r != nil && (!r.finished() || now.Before(r.at.Add(freeing))) {
+		return false
+	}
 	return emptied(s.pod.UID)
 }
 
@@ -153,14 +164,16 @@ func (l *Loop) emptied(ctx context.Context) func(uid types.UID) bool {
 	}
 }
 
-// clear has what a pod that has ended leaves on a disk freed: the runtime keeps its
-// containers' layers until they are removed.
-func (l *Loop) clear(ctx context.Context, s *stopping, j pressure.Judgement, layout threshold.Layout) {
-	if s.kind != pressure.Disk || l.reclaim != nil {
+// clear has what a pod that has ended leaves on a disk freed, whatever it was stopped for:
+// the runtime keeps its containers' layers until they are removed. What was reclaimed
+// before was without those.
+func (l *Loop) clear(ctx context.Context, j pressure.Judgement, layout threshold.Layout) {
+	if l.reclaim != nil && !l.reclaim.finished() {
 		return
 	}
 	for _, m := range eviction.Order(j.Due) {
 		if pressure.KindOf(m.Signal) == pressure.Disk {
+			l.reclaim = nil
 			if !l.reclaimed(ctx, m, layout) && l.reclaim != nil {
 				l.reclaim.behind = true
 			}
@@ -210,7 +223,8 @@ func (l *Loop) blocked(m pressure.Met, layout threshold.Layout) bool {
 	return false
 }
 
-// holdsUp says whether a stop does. A hard threshold of memory waits for a pod that frees
+// holdsUp says whether a stop does. One that has ended does so only for what it may leave on
+// a disk. A hard threshold of memory waits for a pod that frees
 // memory only, and, as one of processes, no longer than that pod was given if still less is
 // left then, whether podsync has said that it stops it or not; processes wait for no other
 // pod longer than that. No hard threshold waits for one to which a soft one of something
@@ -220,6 +234,8 @@ func (s *stopping) holdsUp(m pressure.Met, layout threshold.Layout, now time.Tim
 	kind, given := pressure.KindOf(m.Signal), s.given()
 	less := m.Hard && kind != pressure.Disk && now.After(given) && age(m.By, now) < now.Sub(given) && m.By.Available < s.available
 	switch {
+	case !s.ended.IsZero() && s.kind != pressure.Disk:
+		return kind == pressure.Disk
 	case s.limit:
 		return !less && (s.ended.IsZero() || kind == pressure.Disk) && eviction.Enough(m, layout, s.pod, s.figures, now.Sub(s.at) < layersAge)
 	case !m.Hard:
