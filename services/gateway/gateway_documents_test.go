@@ -90,7 +90,9 @@ func TestStreamsThatNobodyReadsLeaveDocumentsToOthers(t *testing.T) {
 	if got := ask(t, from(t, "127.0.1.1"), http.MethodGet, base+"/pods", "admin-token"); got.status != http.StatusOK {
 		t.Errorf("another address: %d", got.status)
 	}
-	if open := h.numbers.open.Load(); open == documentsAtOnce || open < documentsAtOnce/2 {
+	// stats hears of it after who asked has had its place.
+	eventually(t, "one of them is cut off", func() bool { return h.numbers.open.Load() < documentsAtOnce })
+	if open := h.numbers.open.Load(); open < documentsAtOnce/2 {
 		t.Errorf("of %d one was to be cut off, %d go on", documentsAtOnce, open)
 	}
 	for i, client := range lazy {

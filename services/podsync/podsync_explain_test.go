@@ -83,6 +83,7 @@ func TestExplainNamesWhatOnlyAnApiserverCanLack(t *testing.T) {
 			}
 			if name == "no-secret" {
 				pod.Spec.Volumes = []v1.Volume{{Name: "keys", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "not-there"}}}}
+				pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "keys", MountPath: "/keys"}}
 			}
 			if _, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)

@@ -29,7 +29,7 @@ kind: Pod
 metadata: {name: hello}
 spec:
   containers:
-  - {name: c, image: "registry.local/hello:1", imagePullPolicy: IfNotPresent}
+  - {name: c, image: "registry.local/hello:1", imagePullPolicy: IfNotPresent, volumeMounts: [{name: scratch, mountPath: /scratch}]}
   volumes:
   - {name: scratch, emptyDir: {}}
 `

@@ -120,6 +120,7 @@ func crossTheirLimits(h *house) {
 	if !onKubelet() { // It counts no file that was removed.
 		open := withScratch(app("volume-open", "take", "mebibytes=3", "path=/scratch/file", "unlink=true"), "2Mi")
 		open.Spec.Volumes = append(open.Spec.Volumes, corev1.Volume{Name: "beside", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		open.Spec.Containers[0].VolumeMounts = append(open.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "beside", MountPath: "/beside"})
 		h.create(
 			open,
 			limited(withScratch(app("whole-open", "take", "mebibytes=3", "path=/scratch/file", "unlink=true"), ""), "2Mi"),

@@ -103,7 +103,7 @@ func (b *Builder) serviceList(ctx context.Context, pod *v1.Pod) ([]*v1.Service, 
 // never through a symlink that leaves the volume, and nothing but a file is opened.
 func (b *Builder) envFile(pod *v1.Pod, volume, path string) (string, bool, error) {
 	dir, ok := b.deps.Volumes.HostPath(pod.UID, volume)
-	if !ok {
+	if !ok || dir == "" { // no container mounts it
 		return "", false, fmt.Errorf("volume %q is not set up", volume)
 	}
 	f, err := beneath.OpenInside(dir, path)

@@ -82,3 +82,13 @@ func TestEnvironmentFilesCannotBeTraps(t *testing.T) {
 		t.Errorf("absent: %v, %v", found, err)
 	}
 }
+
+// TestAnEnvironmentFileOfAVolumeThatNoContainerMountsIsAnError, as it is in a kubelet: the volume
+// lies nowhere.
+func TestAnEnvironmentFileOfAVolumeThatNoContainerMountsIsAnError(t *testing.T) {
+	f := newFixture(t)
+	f.volumes["e"] = ""
+	if _, found, err := f.builder.envFile(pod(v1.Container{}), "e", "f"); found || err == nil || err.Error() != `volume "e" is not set up` {
+		t.Errorf("found: %v, %v", found, err)
+	}
+}

@@ -73,8 +73,8 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	if source.Image != nil {
 		return imageMount(r, m, source, sub)
 	}
-	claim := source.PersistentVolumeClaim
-	readOnly := m.ReadOnly || alwaysReadOnly(source) || claim != nil && claim.ReadOnly
+	itself := readOnlyItself(source)
+	readOnly := m.ReadOnly || itself || isContent(source)
 	if sub != "" {
 		var err error
 		if host, err = b.deps.Volumes.SubPath(ctx, pod, c.Name, i, m.Name, sub); err != nil {
@@ -91,7 +91,9 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	}
 	return &runtimeapi.Mount{
 		ContainerPath: target(m), HostPath: host, Readonly: readOnly, Propagation: propagation,
-		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil && source.NFS == nil && !b.deps.Volumes.KeepsLabels(pod.UID, m.Name),
+		RecursiveReadOnly: recursive,
+		// No label can be written where nothing can, and a runtime fails at it.
+		SelinuxRelabel: !itself && source.HostPath == nil && source.NFS == nil && !b.deps.Volumes.KeepsLabels(pod.UID, m.Name),
 	}, nil
 }
 
@@ -128,13 +130,18 @@ func imageMount(r Request, m *v1.VolumeMount, source *v1.Volume, sub string) (*r
 	}, nil
 }
 
-// alwaysReadOnly are the volumes whose files only podsync writes, and those that are
-// said to be read-only themselves.
-func alwaysReadOnly(v *v1.Volume) bool {
-	if csi := v.CSI; csi != nil && csi.ReadOnly != nil {
-		return *csi.ReadOnly
-	}
+// isContent says whether only podsync writes a volume's files.
+func isContent(v *v1.Volume) bool {
+	return v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil
+}
+
+// readOnlyItself says whether a volume is said to be read-only, whoever mounts it.
+func readOnlyItself(v *v1.Volume) bool {
 	switch {
+	case v.CSI != nil:
+		return v.CSI.ReadOnly != nil && *v.CSI.ReadOnly
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ReadOnly
 	case v.NFS != nil:
 		return v.NFS.ReadOnly
 	case v.ISCSI != nil:
@@ -142,7 +149,7 @@ func alwaysReadOnly(v *v1.Volume) bool {
 	case v.FC != nil:
 		return v.FC.ReadOnly
 	}
-	return v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil
+	return false
 }
 
 // expandSubPath expands $(VAR)s; one that is not set, or empty, is an error: what is

@@ -81,12 +81,12 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 		"/v/s /rel/secret ro=true rro=false private relabel=true",
 		"/host /h ro=true rro=true private relabel=false",
 		"/sub/e/c/3 /sub ro=false rro=false host_to_container relabel=true",
-		"/v/r /r ro=true rro=false private relabel=true",
+		"/v/r /r ro=true rro=false private relabel=false",
 		"/v/w /w ro=false rro=false private relabel=true",
 		"/host /etc/hosts ro=false rro=false bidirectional relabel=false",
 		"/v/n /n ro=true rro=false private relabel=false",
-		"/v/i /i ro=true rro=false private relabel=true",
-		"/v/f /f ro=true rro=false private relabel=true",
+		"/v/i /i ro=true rro=false private relabel=false",
+		"/v/f /f ro=true rro=false private relabel=false",
 	}
 	if len(got.Mounts) != len(want) {
 		t.Fatalf("%d mounts, want %d: the user's own hosts file stays", len(got.Mounts), len(want))
@@ -115,7 +115,7 @@ func TestAClaimsVolumeIsReadOnlyIfThePodSaysSoAndTheHostsOwnKeepsItsLabels(t *te
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := got.Mounts[0]; !m.Readonly || !m.SelinuxRelabel {
+	if m := got.Mounts[0]; !m.Readonly || m.SelinuxRelabel {
 		t.Errorf("a read-only claim: %v", m)
 	}
 	if m := got.Mounts[1]; m.Readonly || m.SelinuxRelabel {

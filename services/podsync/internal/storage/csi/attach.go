@@ -30,6 +30,9 @@ var errNoController = errors.New("attaching volumes from the kubelet is not supp
 // and the words of Node.status.volumesInUse and volumesAttached.
 func (c *Volumes) Attach(ctx context.Context, r volume.Request) error {
 	w := c.wantedBy(r)
+	if err := w.check(); err != nil {
+		return asWaitForAttach(err)
+	}
 	for {
 		said := c.inUse.driversSaid()
 		object, err := c.object(ctx, &w)

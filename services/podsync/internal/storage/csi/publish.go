@@ -24,6 +24,9 @@ import (
 // Setup implements volume.Driver.
 func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, error) {
 	w := c.wantedBy(r)
+	if err := w.check(); err != nil {
+		return volume.Made{}, err
+	}
 	st, leave, err := c.enter(ctx, w.id())
 	if err != nil {
 		return volume.Made{}, err

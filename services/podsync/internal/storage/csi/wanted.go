@@ -10,6 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
@@ -66,6 +67,18 @@ func (c *Volumes) wantedBy(r volume.Request) wanted {
 }
 
 func (w *wanted) id() volumeID { return w.data.id() }
+
+// mostOfAHandle is how long a volume's handle may be, in bytes, for which the CSI spec has 128:
+// it stands beside the volume, where so much is read (mostOfVolumeData), and in the Node object.
+const mostOfAHandle = 4 << 10
+
+// check refuses a volume whose handle has no end.
+func (w *wanted) check() error {
+	if n := len(w.data.VolumeHandle); n > mostOfAHandle {
+		return fmt.Errorf("%w: kubernetes.io/csi: the volume's handle has %d bytes, and %d may be; correct the PersistentVolume, or its driver %s", rpcerr.ErrInvalid, n, mostOfAHandle, w.data.DriverName)
+	}
+	return nil
+}
 
 // log says whose volume it is, and which.
 func (w *wanted) log(ctx context.Context) klog.Logger {

@@ -1,11 +1,15 @@
 package csi
 
 import (
+	"errors"
+	"os"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 )
 
@@ -35,6 +39,38 @@ func TestAPersistentVolumeIsGivenToAGroupIfOneNodeOnlyWritesIt(t *testing.T) {
 	} {
 		if got := c.w.givesAway(&storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{FSGroupPolicy: c.policy}}); got != c.want {
 			t.Errorf("%s: given away: %v", name, got)
+		}
+	}
+}
+
+// TestAHandleWithoutEndIsRefused: what lies beside the volume would count as damaged, and nobody
+// would know any more whose other volumes are; and the Node object has to name it.
+func TestAHandleWithoutEndIsRefused(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		b := newStaging(t, nil)
+		r := b.claimOf("uid-1")
+		r.PV.Spec.CSI.VolumeHandle = strings.Repeat("\x01", mostOfAHandle+1)
+		if mode := v1.PersistentVolumeBlock; block {
+			r.PV.Spec.VolumeMode, r.Dir = &mode, b.link("uid-1")
+		}
+		if err := b.Attach(t.Context(), r); !errors.Is(err, rpcerr.ErrInvalid) {
+			t.Errorf("to be attached: %v", err)
+		}
+		if _, err := b.Setup(t.Context(), r); !errors.Is(err, rpcerr.ErrInvalid) {
+			t.Errorf("to be set up: %v", err)
+		}
+		if _, err := os.Lstat(r.Dir); !os.IsNotExist(err) {
+			t.Errorf("something was made: %v", err)
+		}
+		b.Forget("uid-1")
+		b.nothing(t)
+		b.called(t)
+		longest := strings.Repeat("\x01", mostOfAHandle)
+		if err := persistent("pv", longest, driverOf, "n1").write(r.Dir); err != nil {
+			t.Fatal(err)
+		}
+		if read, err := readVolumeData(r.Dir); err != nil || read.VolumeHandle != longest {
+			t.Errorf("the longest one cannot be read: %v", err)
 		}
 	}
 }

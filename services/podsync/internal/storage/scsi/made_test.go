@@ -168,3 +168,58 @@ func TestWhatWasMadeIsRememberedWhenADiskIsAttachedAgain(t *testing.T) {
 		t.Errorf("asked\n%s", asked)
 	}
 }
+
+// TestWhatWasLeftToADiskThatIsBeingTakenAwayGoesWithIt: the disks of one target, which the volumes
+// of one pod may be, end at once and wait for each other.
+func TestWhatWasLeftToADiskThatIsBeingTakenAwayGoesWithIt(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"1": "sd", "2": "se"}`)
+	first, second := b.inline("uid-1", "v", source(1)), b.inline("uid-1", "w", source(2))
+	b.setUp(first) // begins the session
+	b.setUp(second)
+	b.takeDown(first)
+	b.takeDown(second)
+	both, err := b.left() // as it was when both began to end
+	if err != nil || len(both) != 2 || both[0].disk.(*target).Lun != "1" {
+		t.Fatalf("%v, %v", both, err)
+	}
+	for _, p := range both {
+		if used, err := b.settle(t.Context(), p); used || err != nil {
+			t.Errorf("used: %v, %v", used, err)
+		}
+	}
+	b.bare()
+	if !b.wasAsked(node+"--logout") || b.read(recordOfPortal) != "" {
+		t.Errorf("the session stays; asked\n%s", b.read("asked"))
+	}
+}
+
+// TestWhatIsLeftToADiskWhileItIsRefusedGoesWithIt: a pod may name another disk of a target whose
+// only pod is about to end, and not get it, since the node has it in use.
+func TestWhatIsLeftToADiskWhileItIsRefusedGoesWithIt(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"1": "sd", "2": "se"}`)
+	first, refused := b.inline("uid-1", "v", source(1)), b.inline("uid-2", "w", source(2))
+	b.setUp(first)
+	none := func(string) ([]string, error) { return nil, nil }
+	b.deps.Shown = func(string) ([]string, error) {
+		b.deps.Shown = none
+		b.takeDown(first)
+		b.settleAll()
+		return []string{"/mnt"}, nil
+	}
+	if _, err := b.Setup(t.Context(), refused); err == nil || !strings.Contains(err.Error(), "in use for something else") {
+		t.Fatal(err)
+	}
+	names, err := b.Left()
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	if left, err := b.Settle(t.Context(), names[0]); left || err != nil {
+		t.Errorf("%v, %v", left, err)
+	}
+	b.bare()
+	if !b.wasAsked(node+"--logout") || b.read(recordOfPortal) != "" {
+		t.Errorf("the session stays; asked\n%s", b.read("asked"))
+	}
+}

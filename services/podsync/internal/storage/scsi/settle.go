@@ -62,6 +62,10 @@ func (v *Volumes) settle(ctx context.Context, p place) (used bool, err error) {
 		return true, err
 	}
 	defer done()
+	// Another disk of its target may have left it something since it was read; see handOver.
+	if r, is := v.recordAt(p.path); is && r.ISCSI != nil {
+		p.disk = r.ISCSI
+	}
 	if err := v.detach(ctx, p); err != nil {
 		return true, fmt.Errorf("%s: failed to detach disk: %s: %w", p.disk.kind(), p.path, err)
 	}

@@ -123,9 +123,25 @@ func (v *Volumes) guard(ctx context.Context, w *wanted, p place, device string) 
 	err := v.ofNobody(ctx, w.disk, device)
 	if others := (*othersDisk)(nil); errors.As(err, &others) {
 		p.others = true
-		err = errors.Join(err, v.keep(p, false))
+		done, turnErr := v.disks.TakeWithin(ctx, p.disk.turn())
+		if turnErr != nil {
+			return errors.Join(err, turnErr)
+		}
+		defer done()
+		err = errors.Join(err, v.keepAnew(p))
 	}
 	return err
+}
+
+// keepAnew keeps a place that may have been kept before, with what was made for its disk, or
+// others of its target have left to it. The caller has the disk's turn.
+func (v *Volumes) keepAnew(p place) error {
+	if t, is := p.disk.(*target); is {
+		if err := v.remember(p, t); err != nil {
+			return err
+		}
+	}
+	return v.keep(p, false)
 }
 
 // attach has the node have a disk. What it is is written before.
@@ -135,12 +151,7 @@ func (v *Volumes) attach(ctx context.Context, w *wanted, p place) (device string
 		return "", err
 	}
 	defer done()
-	if t, is := w.disk.(*target); is {
-		if err := v.remember(p, t); err != nil {
-			return "", err
-		}
-	}
-	if err := v.keep(p, false); err != nil {
+	if err := v.keepAnew(p); err != nil {
 		return "", err
 	}
 	switch d := w.disk.(type) {

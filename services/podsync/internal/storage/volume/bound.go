@@ -2,10 +2,13 @@ package volume
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/fsatomic"
@@ -112,19 +115,66 @@ func (s *Set) setBound(uid types.UID, volume string, b bound) {
 
 // usedElsewhere says whether another pod has been given a volume, also by a previous run
 // and by another node agent, from what is on the disk.
-func (s *Set) usedElsewhere(pv string, than types.UID) (bool, error) {
+func (s *Set) usedElsewhere(pv *v1.PersistentVolume, than types.UID) (bool, error) {
 	return s.elsewhere(than, func(uid types.UID) (bool, error) {
-		for _, kind := range []string{volumesDir, devicesDir} {
-			if found, err := filepath.Glob(filepath.Join(s.podDir(uid), kind, "*", pv)); len(found) > 0 || err != nil {
-				return true, err
-			}
+		if found, err := s.hasDirOf(uid, pv); found || err != nil {
+			return found, err
 		}
 		volumes, err := names(s.claimsDir(uid))
 		return slices.ContainsFunc(volumes, func(volume string) bool {
 			b, kept := s.keptBound(uid, volume)
-			return kept && b.PV == pv
+			return kept && b.PV == pv.Name
 		}), err
 	})
+}
+
+// hasDirOf says whether a pod has what a volume of a claim lies in: nothing else is known of
+// one that another node agent has set up. A volume in the pod's own spec may be called like it,
+// and those of one kind lie beside each other.
+func (s *Set) hasDirOf(uid types.UID, pv *v1.PersistentVolume) (bool, error) {
+	of := pluginOf(claims.Kind(pv))
+	if of == "" {
+		return false, nil
+	}
+	dirs := []string{s.deviceLink(uid, of, pv.Name)}
+	if !s.hasOwn(uid, pv.Name, of) {
+		dirs = append(dirs, s.volumeDir(uid, of, pv.Name))
+	}
+	for _, dir := range dirs {
+		if _, err := os.Lstat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// hasOwn says whether a volume of a pod that has a name, and lies with those of a plugin, is
+// in the pod's own spec, as far as that is known.
+func (s *Set) hasOwn(uid types.UID, name, of string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.pods[uid]
+	return st != nil && st.pod != nil && slices.ContainsFunc(st.pod.Spec.Volumes, func(v v1.Volume) bool {
+		return v.Name == name && plugin(&v) == of
+	})
+}
+
+// pluginOf is the plugin whose directories those of claims' volumes of a kind are; empty when
+// they have none.
+func pluginOf(kind string) string {
+	switch kind {
+	case claims.CSI:
+		return pluginCSI
+	case claims.Local:
+		return pluginLocal
+	case claims.NFS:
+		return pluginNFS
+	case claims.ISCSI:
+		return pluginISCSI
+	case claims.FC:
+		return pluginFC
+	}
+	return ""
 }
 
 // mountedElsewhere says whether another pod has a local volume mounted.

@@ -38,12 +38,9 @@ func ofClaim(v *v1.Volume) bool {
 	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || claims.InTree(v)
 }
 
-// Setup makes one, if a container uses it.
+// Setup makes one.
 func (d claimed) Setup(ctx context.Context, r Request) (Made, error) {
 	ref, _ := claims.Of(r.Pod, r.Volume)
-	if !claims.Used(r.Pod, r.Volume.Name) {
-		return Made{}, nil
-	}
 	path, err := d.set.claimed(ctx, r, ref)
 	return Made{Path: path}, err
 }
@@ -178,7 +175,7 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	end := sync.OnceFunc(done)
 	defer end()
 	if claims.ForOnePod(pv) {
-		if used, err := s.usedElsewhere(pv.Name, pod.UID); used || err != nil {
+		if used, err := s.usedElsewhere(pv, pod.UID); used || err != nil {
 			return cmp.Or(err, claims.ErrInUse)
 		}
 	}
@@ -274,19 +271,19 @@ func (s *Set) madeBound(pod *v1.Pod, volume string, b bound, known bool) error {
 // boundAs says where a volume of a claim will lie.
 func (s *Set) boundAs(pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume) bound {
 	b := bound{Claim: ref.Name, PV: pv.Name, Kind: claims.Kind(pv), Device: claims.IsDevice(pv), fresh: true}
-	dirs := map[string]string{claims.CSI: pluginCSI, claims.Local: pluginLocal, claims.NFS: pluginNFS, claims.ISCSI: pluginISCSI, claims.FC: pluginFC}
+	of := pluginOf(b.Kind)
 	if group, has := claims.Group(pv); has {
 		b.Group = &group
 	}
 	switch {
 	case b.Device:
-		b.Path = s.deviceLink(pod.UID, dirs[b.Kind], pv.Name)
+		b.Path = s.deviceLink(pod.UID, of, pv.Name)
 	case b.Kind == claims.HostPath:
 		b.Path = pv.Spec.HostPath.Path
 	case b.Kind == claims.CSI:
 		b.Path = filepath.Join(s.volumeDir(pod.UID, pluginCSI, pv.Name), csiMount)
 	default:
-		b.Path = s.volumeDir(pod.UID, dirs[b.Kind], pv.Name)
+		b.Path = s.volumeDir(pod.UID, of, pv.Name)
 	}
 	return b
 }

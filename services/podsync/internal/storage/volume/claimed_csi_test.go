@@ -229,7 +229,7 @@ func TestADeviceOfAClaimIsGivenAsADeviceAndTakenBack(t *testing.T) {
 	if path, is := f.set.HostPath("uid-1", "v"); is {
 		t.Errorf("it could be mounted from %q", path)
 	}
-	if used, err := f.set.usedElsewhere("pv", "uid-2"); !used || err != nil {
+	if used, err := f.set.usedElsewhere(f.claims.volumes["pv"], "uid-2"); !used || err != nil {
 		t.Errorf("used: %v, %v", used, err)
 	}
 	f.set = f.restarted()

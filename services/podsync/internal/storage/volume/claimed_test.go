@@ -189,6 +189,53 @@ func TestAVolumeForOnePodIsThatOfTheFirstUntilItIsGone(t *testing.T) {
 	}
 }
 
+// TestAVolumeForOnePodIsNotThatOfWhoCallsAVolumeLikeIt: whoever makes a pod says what its
+// volumes are called, and "data" is what many of them are.
+func TestAVolumeForOnePodIsNotThatOfWhoCallsAVolumeLikeIt(t *testing.T) {
+	nfs := v1.NFSVolumeSource{Server: "s", Path: "/d"}
+	for name, source := range map[string]v1.PersistentVolumeSource{
+		"local": localPV(t.TempDir()), "hostPath": hostPathPV("/"), "nfs": {NFS: &v1.NFSVolumeSource{Server: "s", Path: "/e"}},
+	} {
+		for kind, own := range map[string]v1.Volume{"emptyDir": emptyDirVolume("data"), "nfs": nfsVolume("data", nfs)} {
+			t.Run(name+" and "+kind, func(t *testing.T) {
+				f := newFixture(t)
+				f.bind("c", "data", source).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+				if err := f.set.Setup(t.Context(), named(podWith(own), "a")); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.set.Setup(t.Context(), named(podWith(claimVolume("v", "c")), "b")); err != nil {
+					t.Error(err)
+				}
+				if err := f.set.Setup(t.Context(), named(podWith(claimVolume("v", "c")), "c")); !errors.Is(err, claims.ErrInUse) {
+					t.Errorf("the second pod: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestAVolumeForOnePodIsNotGivenToASecondOneBesideWhatAnotherAgentHasMadeOfIt, of which only
+// the directory says that.
+func TestAVolumeForOnePodIsNotGivenToASecondOneBesideWhatAnotherAgentHasMadeOfIt(t *testing.T) {
+	for at, source := range map[string]v1.PersistentVolumeSource{
+		"volumes/kubernetes.io~local-volume": localPV(t.TempDir()), "volumes/kubernetes.io~nfs": {NFS: &v1.NFSVolumeSource{Server: "s", Path: "/e"}},
+		"volumes/kubernetes.io~iscsi": {ISCSI: &v1.ISCSIPersistentVolumeSource{}}, "volumeDevices/kubernetes.io~fc": {FC: &v1.FCVolumeSource{}},
+		"volumeDevices/kubernetes.io~csi": csiPV(),
+	} {
+		f := newFixture(t)
+		pv := f.bind("c", "pv", source)
+		if used, err := f.set.usedElsewhere(pv, "uid-b"); used || err != nil {
+			t.Errorf("%s: used: %v, %v", at, used, err)
+		}
+		if err := os.MkdirAll(filepath.Join(f.root, "pods/uid-a", at, "pv"), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if used, err := f.set.usedElsewhere(pv, "uid-b"); !used || err != nil {
+			t.Errorf("%s: used: %v, %v", at, used, err)
+		}
+	}
+}
+
 func TestAPodThatCannotHaveAVolumeLeavesItToOthers(t *testing.T) {
 	f := newFixture(t)
 	missing := filepath.Join(t.TempDir(), "missing")

@@ -137,17 +137,15 @@ func (f *fixture) restarted() *Set {
 	})
 }
 
-// podWith has a container that mounts the claims among the volumes.
+// podWith has a container that mounts the volumes.
 func podWith(volumes ...v1.Volume) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "uid-1", Labels: map[string]string{"app": "x"}},
 		Spec:       v1.PodSpec{ServiceAccountName: "sa", Volumes: volumes, Containers: []v1.Container{{Name: "c"}}},
 	}
 	for _, v := range volumes {
-		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			c := &pod.Spec.Containers[0]
-			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
-		}
+		c := &pod.Spec.Containers[0]
+		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
 	}
 	return pod
 }

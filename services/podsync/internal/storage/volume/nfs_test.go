@@ -182,10 +182,11 @@ func TestAPodAsksOnlySoManyServersThatDoNotAnswerAtOnce(t *testing.T) {
 		f := newFixture(t)
 		servers := silent{f.mounts, new(atomic.Int32)}
 		f.set.deps.Mounter, f.set.deps.Pods = servers, nil
-		pod := podWith()
+		var volumes []v1.Volume
 		for i := range 3 * atOnce {
-			pod.Spec.Volumes = append(pod.Spec.Volumes, nfsVolume(fmt.Sprint("v", i), v1.NFSVolumeSource{Server: "s", Path: "/d"}))
+			volumes = append(volumes, nfsVolume(fmt.Sprint("v", i), v1.NFSVolumeSource{Server: "s", Path: "/d"}))
 		}
+		pod := podWith(volumes...)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		if err := f.set.Setup(ctx, pod); err == nil {

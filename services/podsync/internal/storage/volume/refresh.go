@@ -181,8 +181,8 @@ func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 	s.mu.Lock()
 	pod := st.pod
 	up := make(map[string]bool, len(st.paths))
-	for name := range st.paths {
-		up[name] = true
+	for name, path := range st.paths {
+		up[name] = path != "" // else no container uses it
 	}
 	if pod == nil {
 		s.dropLocked(uid, st)

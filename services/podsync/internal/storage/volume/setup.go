@@ -13,6 +13,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
 // result is how the set-up of one volume went.
@@ -125,10 +126,14 @@ func (st *podState) recorded(name string, r result) *podstate.VolumeError {
 	return nil
 }
 
-// setup makes one volume.
+// setup makes one volume, if a container uses it: what it would be made of need not be there
+// for nobody.
 func (s *Set) setup(ctx context.Context, r Request) (Made, error) {
 	if err := component("volume name", r.Volume.Name); err != nil {
 		return Made{}, err
+	}
+	if !claims.Used(r.Pod, r.Volume.Name) {
+		return Made{}, nil
 	}
 	d, err := s.driver(r.Volume)
 	if err != nil {

@@ -26,3 +26,66 @@ func TestWhatThisNodeDoesNotMakeIsRefusedWithItsName(t *testing.T) {
 		}
 	}
 }
+
+// TestAVolumeThatNoContainerMountsIsNotSetUp: the kubelet leaves it alone, whatever it is, until
+// a container for debugging mounts it. A pod must not wait for what it does not use.
+func TestAVolumeThatNoContainerMountsIsNotSetUp(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	for name, v := range map[string]v1.Volume{
+		"a configMap that is not there":    configMapVolume("v", "missing"),
+		"a hostPath of another type":       hostPathVolume("v", missing, v1.HostPathDirectory),
+		"a hostPath that would be made":    hostPathVolume("v", missing, v1.HostPathDirectoryOrCreate),
+		"a server that does not answer":    nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}),
+		"a driver that is not there":       csiVolume("v", "missing.example"),
+		"a kind that this node has not":    {Name: "v", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{}}},
+		"an empty directory, nobody's use": emptyDirVolume("v"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			pod := podWith(v, emptyDirVolume("used"))
+			pod.Spec.Containers[0].VolumeMounts = pod.Spec.Containers[0].VolumeMounts[1:]
+			if err := f.set.Setup(t.Context(), pod); err != nil {
+				t.Error(err)
+			}
+			if _, err := f.set.refresh(t.Context(), pod.UID); err != nil {
+				t.Errorf("refreshed: %v", err)
+			}
+			plugins, err := names(filepath.Join(f.root, "pods/uid-1/volumes"))
+			if left, dirErr := names(filepath.Join(f.root, "pods/uid-1/volumes/kubernetes.io~empty-dir")); err != nil || dirErr != nil || len(plugins) != 1 || len(left) != 1 {
+				t.Errorf("there are %q, %q, %v, %v", plugins, left, err, dirErr)
+			}
+			if _, err := os.Lstat(missing); !errors.Is(err, os.ErrNotExist) || len(f.mounts.Mounts()) != 0 {
+				t.Errorf("something was made: %v, mounts %v", err, f.mounts.Mounts())
+			}
+			if path, is := f.set.HostPath(pod.UID, "v"); !is || path != "" {
+				t.Errorf("it lies at %q", path)
+			}
+			if got := f.set.Volumes(pod.UID); len(got) != 1 || got[0].Name != "used" {
+				t.Errorf("shown are %v", got)
+			}
+			if got := f.set.Wanted(); len(got) != 1 || got["kubernetes.io/empty-dir"] != 1 {
+				t.Errorf("wanted are %v", got)
+			}
+			if err := f.set.Teardown(t.Context(), pod.UID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAVolumeThatADebugContainerMountsIsSetUpForIt(t *testing.T) {
+	f := newFixture(t)
+	pod := podWith(emptyDirVolume("v"))
+	pod.Spec.Containers[0].VolumeMounts = nil
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	pod = pod.DeepCopy()
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{VolumeMounts: []v1.VolumeMount{{Name: "v"}}}}}
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if path, is := f.set.HostPath(pod.UID, "v"); !is || path == "" {
+		t.Errorf("it lies at %q", path)
+	}
+}

@@ -84,7 +84,11 @@ func (s *Set) count(present bool) map[string]int {
 		}
 		for i := range st.pod.Spec.Volumes {
 			v := &st.pod.Spec.Volumes[i]
-			if _, stands := st.paths[v.Name]; stands || !present {
+			path, stands := st.paths[v.Name]
+			if stands && path == "" && v.Image == nil {
+				continue // no container uses it
+			}
+			if stands || !present {
 				out[s.shownInline(shownPlugin(v, st.bound[v.Name].Kind), v)]++
 			}
 		}

@@ -246,8 +246,9 @@ func (s *Set) dropLocked(uid types.UID, st *podState) {
 	}
 }
 
-// HostPath is where a volume of a pod lies on the host; false when the pod has
-// no such volume, it is not set up, or it is a device.
+// HostPath is where a volume of a pod lies on the host, which is empty for what the runtime
+// mounts and for what no container uses; false when the pod has no such volume, it is not set
+// up, or it is a device.
 func (s *Set) HostPath(uid types.UID, volumeName string) (string, bool) {
 	return s.path(uid, volumeName, false)
 }
@@ -280,7 +281,8 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	var list []Info
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
-		path, ok := st.paths[v.Name]
+		path := st.paths[v.Name]
+		ok := path != "" // else no container uses it
 		if b := st.bound[v.Name]; ok && !b.Device && (b.Kind == claims.Local && !b.Served || b.Kind == claims.ISCSI || v.ISCSI != nil) {
 			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: b.Claim})
 		}
