@@ -246,3 +246,23 @@ func TestWhatIsLeftToADiskWhileItIsRefusedGoesWithIt(t *testing.T) {
 		t.Errorf("the session stays; asked\n%s", b.read("asked"))
 	}
 }
+
+// TestTheInterfaceOfADiskGoesWithItThoughItsTargetIsUsedStill, by a session that was not begun
+// by it: nobody else would remove it.
+func TestTheInterfaceOfADiskGoesWithItThoughItsTargetIsUsedStill(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"1": "sd", "2": "se"}`)
+	first, second := b.inline("uid-1", "v", source(1)), b.inline("uid-2", "w", source(2))
+	initiator := "iqn.2001-04.example:i"
+	second.Volume.ISCSI.InitiatorName = &initiator
+	b.setUp(first)
+	b.setUp(second)
+	b.takeDown(second)
+	b.settleAll()
+	if !b.wasAsked("iscsiadm -m iface -I " + portal + ":w -o delete") || b.wasAsked(node+"--logout") {
+		t.Errorf("asked\n%s", b.read("asked"))
+	}
+	b.takeDown(first)
+	b.settleAll()
+	b.bare()
+}
