@@ -169,6 +169,16 @@ func TestADriverWhoseLabelsClashKeepsNoOtherOut(t *testing.T) {
 	})
 }
 
+// TestALabelOfADriverWithoutAValueIsOnTheNode: whoever makes its volumes looks for the key.
+func TestALabelOfADriverWithoutAValueIsOnTheNode(t *testing.T) {
+	inBubble(t, fakeapiserver.Config{}, func(b *bench) {
+		b.Tell([]Driver{{Name: "b", NodeID: "i-1", Topology: map[string]string{"topology.b/rack": ""}}}, true)
+		if _, node := b.told(); !maps.Equal(node.Labels, map[string]string{"zone": "a", "topology.b/rack": ""}) {
+			t.Errorf("labels %v", node.Labels)
+		}
+	})
+}
+
 func TestACSINodeOfAnotherNodeIsReplaced(t *testing.T) {
 	inBubble(t, fakeapiserver.Config{}, func(b *bench) {
 		b.want("[]", "")

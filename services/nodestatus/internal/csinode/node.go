@@ -37,7 +37,7 @@ func (k *Keeper) tellNode(ctx context.Context, drivers []Driver) (usable []Drive
 		}
 		usable = append(usable, d)
 		for key, value := range d.Topology {
-			if there.Labels[key] != value {
+			if is, has := there.Labels[key]; !has || is != value { // a value may be empty
 				labels[key] = value
 			}
 		}

@@ -42,3 +42,39 @@ func Images(pod *v1.Pod) (names []string) {
 func VolumesByName(pod *v1.Pod) Index[string, v1.Volume] {
 	return NewIndex(pod.Spec.Volumes, func(v *v1.Volume) string { return v.Name })
 }
+
+// ReadOnly says whether a volume is said to be read-only itself, whoever mounts it.
+func ReadOnly(v *v1.Volume) bool {
+	switch {
+	case v.CSI != nil:
+		return v.CSI.ReadOnly != nil && *v.CSI.ReadOnly
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ReadOnly
+	case v.NFS != nil:
+		return v.NFS.ReadOnly
+	case v.ISCSI != nil:
+		return v.ISCSI.ReadOnly
+	case v.FC != nil:
+		return v.FC.ReadOnly
+	}
+	return readOnlyInTree(v)
+}
+
+// readOnlyInTree is ReadOnly of a volume of before CSI.
+func readOnlyInTree(v *v1.Volume) bool {
+	switch {
+	case v.AWSElasticBlockStore != nil:
+		return v.AWSElasticBlockStore.ReadOnly
+	case v.GCEPersistentDisk != nil:
+		return v.GCEPersistentDisk.ReadOnly
+	case v.AzureDisk != nil:
+		return v.AzureDisk.ReadOnly != nil && *v.AzureDisk.ReadOnly
+	case v.AzureFile != nil:
+		return v.AzureFile.ReadOnly
+	case v.Cinder != nil:
+		return v.Cinder.ReadOnly
+	case v.PortworxVolume != nil:
+		return v.PortworxVolume.ReadOnly
+	}
+	return false
+}

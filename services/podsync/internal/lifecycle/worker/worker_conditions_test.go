@@ -19,8 +19,8 @@ func TestAStaticPodIsReadySinceItBecameSoWhateverRestartsMeanwhile(t *testing.T)
 		pod := newPod("p", v1.Container{Image: "app:1"})
 		live := func() metav1.Time {
 			r.reg.deps.Conditions = kept
-			r.reg.Ready("api")
 			r.reg.Set(pod.DeepCopy(), "file")
+			r.reg.Ready("api") // When all is seen what is kept of others goes.
 			r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
 			return readySince(r.status(pod.UID))
 		}

@@ -73,7 +73,7 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	if source.Image != nil {
 		return imageMount(r, m, source, sub)
 	}
-	itself := readOnlyItself(source)
+	itself := podutil.ReadOnly(source)
 	readOnly := m.ReadOnly || itself || isContent(source)
 	if sub != "" {
 		var err error
@@ -133,23 +133,6 @@ func imageMount(r Request, m *v1.VolumeMount, source *v1.Volume, sub string) (*r
 // isContent says whether only podsync writes a volume's files.
 func isContent(v *v1.Volume) bool {
 	return v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil
-}
-
-// readOnlyItself says whether a volume is said to be read-only, whoever mounts it.
-func readOnlyItself(v *v1.Volume) bool {
-	switch {
-	case v.CSI != nil:
-		return v.CSI.ReadOnly != nil && *v.CSI.ReadOnly
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ReadOnly
-	case v.NFS != nil:
-		return v.NFS.ReadOnly
-	case v.ISCSI != nil:
-		return v.ISCSI.ReadOnly
-	case v.FC != nil:
-		return v.FC.ReadOnly
-	}
-	return false
 }
 
 // expandSubPath expands $(VAR)s; one that is not set, or empty, is an error: what is

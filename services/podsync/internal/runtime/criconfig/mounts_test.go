@@ -124,6 +124,10 @@ func TestAClaimsVolumeIsReadOnlyIfThePodSaysSoAndTheHostsOwnKeepsItsLabels(t *te
 	if g := got.Linux.SecurityContext.SupplementalGroups; !slices.Contains(g, 7) {
 		t.Errorf("groups %v", g)
 	}
+	p.Spec.Volumes[0].VolumeSource = v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1", ReadOnly: true}}
+	if got, err := f.container(t, p); err != nil || !got.Mounts[0].Readonly || got.Mounts[0].SelinuxRelabel {
+		t.Errorf("a read-only one of before CSI: %v, %v", got, err)
+	}
 	f.volumes["l"] = "" // no container named it when it was set up
 	if _, err := f.container(t, p); !errors.Is(err, errNoVolume) {
 		t.Errorf("without its volume: %v", err)

@@ -39,7 +39,7 @@ func Of(pod *v1.Pod, v *v1.Volume) (Reference, bool) {
 	case v.Ephemeral != nil:
 		return Reference{Namespace: pod.Namespace, Name: ephemeral.VolumeClaimName(pod, v), Ephemeral: true}, true
 	case InTree(v):
-		return Reference{ReadOnly: readOnly(v)}, true
+		return Reference{ReadOnly: podutil.ReadOnly(v)}, true
 	}
 	return Reference{}, false
 }

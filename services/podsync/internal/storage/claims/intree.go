@@ -39,22 +39,3 @@ func Inline(namespace string, v *v1.Volume) (*v1.PersistentVolume, error) {
 	pv.Name = strings.ReplaceAll(pv.Name, "/", "~") // as Kubernetes spells directories
 	return pv, nil
 }
-
-// readOnly is what a volume of before CSI says of itself in a pod's spec.
-func readOnly(v *v1.Volume) bool {
-	switch {
-	case v.AWSElasticBlockStore != nil:
-		return v.AWSElasticBlockStore.ReadOnly
-	case v.GCEPersistentDisk != nil:
-		return v.GCEPersistentDisk.ReadOnly
-	case v.AzureDisk != nil:
-		return v.AzureDisk.ReadOnly != nil && *v.AzureDisk.ReadOnly
-	case v.AzureFile != nil:
-		return v.AzureFile.ReadOnly
-	case v.Cinder != nil:
-		return v.Cinder.ReadOnly
-	case v.PortworxVolume != nil:
-		return v.PortworxVolume.ReadOnly
-	}
-	return false
-}

@@ -30,7 +30,7 @@ var errNoController = errors.New("attaching volumes from the kubelet is not supp
 // and the words of Node.status.volumesInUse and volumesAttached.
 func (c *Volumes) Attach(ctx context.Context, r volume.Request) error {
 	w := c.wantedBy(r)
-	if err := w.check(); err != nil {
+	if err := c.check(&w); err != nil {
 		return asWaitForAttach(err)
 	}
 	for {

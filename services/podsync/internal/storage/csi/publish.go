@@ -24,7 +24,7 @@ import (
 // Setup implements volume.Driver.
 func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, error) {
 	w := c.wantedBy(r)
-	if err := w.check(); err != nil {
+	if err := c.check(&w); err != nil {
 		return volume.Made{}, err
 	}
 	st, leave, err := c.enter(ctx, w.id())

@@ -72,9 +72,9 @@ func (w *wanted) id() volumeID { return w.data.id() }
 // it stands beside the volume, where so much is read (mostOfVolumeData), and in the Node object.
 const mostOfAHandle = 4 << 10
 
-// check refuses a volume whose handle has no end.
-func (w *wanted) check() error {
-	if n := len(w.data.VolumeHandle); n > mostOfAHandle {
+// check refuses a volume whose handle has no end. A pod that has one already keeps it.
+func (c *Volumes) check(w *wanted) error {
+	if n := len(w.data.VolumeHandle); n > mostOfAHandle && !c.stands(w) {
 		return fmt.Errorf("%w: kubernetes.io/csi: the volume's handle has %d bytes, and %d may be; correct the PersistentVolume, or its driver %s", rpcerr.ErrInvalid, n, mostOfAHandle, w.data.DriverName)
 	}
 	return nil

@@ -3,6 +3,7 @@ package csi
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -72,5 +73,23 @@ func TestAHandleWithoutEndIsRefused(t *testing.T) {
 		if read, err := readVolumeData(r.Dir); err != nil || read.VolumeHandle != longest {
 			t.Errorf("the longest one cannot be read: %v", err)
 		}
+	}
+}
+
+// TestAPodKeepsAVolumeWithAHandleWithoutEnd, which a release before this one, or another agent,
+// has set up: its containers may have to start again.
+func TestAPodKeepsAVolumeWithAHandleWithoutEnd(t *testing.T) {
+	b := newStaging(t, nil)
+	r := b.claimOf("uid-1")
+	r.PV.Spec.CSI.VolumeHandle = strings.Repeat("h", mostOfAHandle+1)
+	at := filepath.Join(r.Dir, mountName)
+	if err := errors.Join(persistent("pv", r.PV.Spec.CSI.VolumeHandle, driverOf, "n1").write(r.Dir), os.Mkdir(at, 0o750), b.mounts.Bind("staged", at)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Attach(t.Context(), r); err != nil {
+		t.Errorf("to be attached: %v", err)
+	}
+	if made, err := b.Setup(t.Context(), r); err != nil || made.Path != at {
+		t.Errorf("to be set up: %q, %v", made.Path, err)
 	}
 }

@@ -252,8 +252,7 @@ func (v *Volumes) logIn(ctx context.Context, l *login, portal string) error {
 	}
 	if begun.Record {
 		if err := v.makeRecord(ctx, l, node, portal); err != nil {
-			_, _ = v.iscsiadm(ctx, slices.Concat(node, []string{"-o", "delete"})...)
-			return err
+			return errors.Join(err, v.dropRecord(ctx, l, node, begun))
 		}
 	} else {
 		klog.FromContext(ctx).Info("The node has a record of an iSCSI target that was not made for a volume: it is used as it is", "pod", klog.KObj(l.want.pod), "volume", l.want.name)
@@ -264,13 +263,22 @@ func (v *Volumes) logIn(ctx context.Context, l *login, portal string) error {
 		return v.note(l.place, t, begun)
 	}
 	if err != nil {
+		err = fmt.Errorf("iscsi: failed to attach disk: %w", err)
 		if begun.Record {
-			_, _ = v.iscsiadm(ctx, slices.Concat(node, []string{"-o", "delete"})...)
+			err = errors.Join(err, v.dropRecord(ctx, l, node, begun))
 		}
-		// It stays noted: the session may come late.
-		return fmt.Errorf("iscsi: failed to attach disk: %w", err)
+		return err // the session stays noted: it may come late
 	}
 	return nil
+}
+
+// dropRecord removes a record that was made and is of no use. What is there later is somebody
+// else's, who may make one while it is tried again.
+func (v *Volumes) dropRecord(ctx context.Context, l *login, node []string, m made) error {
+	if _, err := v.iscsiadm(ctx, slices.Concat(node, []string{"-o", "delete"})...); unless(err, codeNoObject) == nil {
+		m.Record = false
+	} // else it stays noted
+	return v.note(l.place, l.target, m)
 }
 
 // makeRecord makes iscsiadm's record of a target at a portal.

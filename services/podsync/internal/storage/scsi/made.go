@@ -105,6 +105,23 @@ func (v *Volumes) handOver(t *target, to []place) error {
 	return nil
 }
 
+// dropInterface removes the interface that was made for a target's disk, unless a session was
+// begun by it, or another disk has one of its name.
+func (v *Volumes) dropInterface(ctx context.Context, t *target, others []place) {
+	by := func(o *target) bool {
+		return slices.ContainsFunc(v.all(o), func(m made) bool { return m.Iface == t.Iface })
+	}
+	if !t.cloned() || by(t) || slices.ContainsFunc(others, func(p place) bool {
+		o, is := p.disk.(*target)
+		return is && (o.Iface == t.Iface || by(o))
+	}) {
+		return
+	}
+	if _, err := v.iscsiadm(ctx, "-m", "iface", "-I", t.Iface, "-o", "delete"); unless(err, codeNoObject, codeNoSession) != nil {
+		klog.FromContext(ctx).Info("The interface that was made for a disk of an iSCSI target is left", "err", err)
+	}
+}
+
 // known says whether iscsiadm has a record.
 func (v *Volumes) known(ctx context.Context, node []string) (bool, error) {
 	_, err := v.iscsiadm(ctx, slices.Concat(node, []string{"-o", "show"})...)

@@ -35,6 +35,9 @@ func TestARecordIsKnownToBeOursBeforeItIsMade(t *testing.T) {
 	b.make("target.json", `{"0": "sd"}`)
 	crashed := errors.New("it has crashed")
 	b.deps.Run = func(ctx context.Context, program string, args ...string) (string, error) {
+		if b.read(recordOfPortal) != "" { // what comes after it is not done either
+			return "", crashed
+		}
 		said, err := run(ctx, program, args...)
 		if b.read(recordOfPortal) != "" {
 			return "", crashed
@@ -44,7 +47,6 @@ func TestARecordIsKnownToBeOursBeforeItIsMade(t *testing.T) {
 	if _, err := b.Setup(t.Context(), b.inline("uid-1", "v", source(0))); !errors.Is(err, crashed) {
 		t.Fatal(err)
 	}
-	b.make(recordOfPortal, "new") // what comes after a failure is not done either
 	b.restart()
 	names, err := b.Left()
 	if err != nil || len(names) != 1 {
@@ -83,6 +85,27 @@ func TestARecordOfTheAdministratorsIsUsedAsItIs(t *testing.T) {
 	}
 	if asked := b.read("asked"); b.read(recordOfPortal) != "the administrator's" || strings.Contains(asked, "-o new") || strings.Contains(asked, "-o update") {
 		t.Errorf("it is changed; asked\n%s", asked)
+	}
+}
+
+// TestARecordThatTheAdministratorMakesWhileALoginIsTriedAgainIsUsedAsItIs: what was made for the
+// login that failed is removed.
+func TestARecordThatTheAdministratorMakesWhileALoginIsTriedAgainIsUsedAsItIs(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.make("refuses/login")
+	if _, err := b.Setup(t.Context(), b.inline("uid-1", "v", source(0))); err == nil || b.read(recordOfPortal) != "" {
+		t.Fatalf("%v, record %q", err, b.read(recordOfPortal))
+	}
+	b.make(recordOfPortal, "the administrator's")
+	if err := os.Remove(filepath.Join(b.host, "refuses/login")); err != nil {
+		t.Fatal(err)
+	}
+	if asked := b.endedAfter(0); !strings.Contains(asked, node+"--logout") || strings.Contains(asked, "delete") {
+		t.Errorf("asked\n%s", asked)
+	}
+	if got := b.read(recordOfPortal); got != "the administrator's" {
+		t.Errorf("the record is %q", got)
 	}
 }
 
@@ -222,4 +245,24 @@ func TestWhatIsLeftToADiskWhileItIsRefusedGoesWithIt(t *testing.T) {
 	if !b.wasAsked(node+"--logout") || b.read(recordOfPortal) != "" {
 		t.Errorf("the session stays; asked\n%s", b.read("asked"))
 	}
+}
+
+// TestTheInterfaceOfADiskGoesWithItThoughItsTargetIsUsedStill, by a session that was not begun
+// by it: nobody else would remove it.
+func TestTheInterfaceOfADiskGoesWithItThoughItsTargetIsUsedStill(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"1": "sd", "2": "se"}`)
+	first, second := b.inline("uid-1", "v", source(1)), b.inline("uid-2", "w", source(2))
+	initiator := "iqn.2001-04.example:i"
+	second.Volume.ISCSI.InitiatorName = &initiator
+	b.setUp(first)
+	b.setUp(second)
+	b.takeDown(second)
+	b.settleAll()
+	if !b.wasAsked("iscsiadm -m iface -I " + portal + ":w -o delete") || b.wasAsked(node+"--logout") {
+		t.Errorf("asked\n%s", b.read("asked"))
+	}
+	b.takeDown(first)
+	b.settleAll()
+	b.bare()
 }

@@ -138,6 +138,7 @@ func (v *Volumes) detach(ctx context.Context, p place) error {
 		return !is || other.Iqn != t.Iqn || !slices.ContainsFunc(other.Portals, func(portal string) bool { return slices.Contains(t.Portals, portal) })
 	})
 	if len(heirs) > 0 {
+		v.dropInterface(ctx, t, others)
 		return v.handOver(t, heirs)
 	}
 	return v.logOut(ctx, t)

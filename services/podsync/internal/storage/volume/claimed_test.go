@@ -236,6 +236,34 @@ func TestAVolumeForOnePodIsNotGivenToASecondOneBesideWhatAnotherAgentHasMadeOfIt
 	}
 }
 
+// TestWhoWaitsForAVolumeForOnePodIsToldThatAPodOfAnotherAgentIsGone, though of that nothing
+// says that it had a claim.
+func TestWhoWaitsForAVolumeForOnePodIsToldThatAPodOfAnotherAgentIsGone(t *testing.T) {
+	f := newFixture(t)
+	f.bind("c", "pv", localPV(t.TempDir())).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	if err := os.MkdirAll(filepath.Join(f.root, "pods/uid-a/volumes/kubernetes.io~local-volume/pv"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	second := named(podWith(claimVolume("v", "c")), "b")
+	if err := f.set.Setup(t.Context(), second); !errors.Is(err, claims.ErrInUse) {
+		t.Fatalf("beside it: %v", err)
+	}
+	if err := f.set.Teardown(t.Context(), "uid-a"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case told := <-f.changed:
+		if told != second.UID {
+			t.Errorf("told of %s", told)
+		}
+	default:
+		t.Error("told of nobody")
+	}
+	if err := f.set.Setup(t.Context(), second); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+}
+
 func TestAPodThatCannotHaveAVolumeLeavesItToOthers(t *testing.T) {
 	f := newFixture(t)
 	missing := filepath.Join(t.TempDir(), "missing")

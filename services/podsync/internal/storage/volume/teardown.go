@@ -42,7 +42,7 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// takeDown does the work of Teardown, and says whether the pod had volumes of claims.
+// takeDown does the work of Teardown, and says whether the pod may have had volumes of claims.
 func (s *Set) takeDown(ctx context.Context, uid types.UID, st *podState) (hadClaims bool, err error) {
 	s.mu.Lock()
 	st.clear()
@@ -55,8 +55,7 @@ func (s *Set) takeDown(ctx context.Context, uid types.UID, st *podState) (hadCla
 	if err := s.endWorks(ctx, st); err != nil {
 		return false, err
 	}
-	_, err = os.Lstat(s.claimsDir(uid))
-	hadClaims = err == nil
+	hadClaims = s.mayHaveClaims(uid)
 	s.letGo(uid)
 	if err := s.removeAll(ctx, uid); err != nil {
 		return false, err
@@ -70,6 +69,19 @@ func (s *Set) takeDown(ctx context.Context, uid types.UID, st *podState) (hadCla
 	s.dropLocked(uid, st)
 	s.mu.Unlock()
 	return hadClaims, nil
+}
+
+// mayHaveClaims says whether something of a claim's volume may be in a pod's directory: of
+// one that another node agent has set up nothing is kept that says so.
+func (s *Set) mayHaveClaims(uid types.UID) bool {
+	dirs := []string{s.claimsDir(uid), filepath.Join(s.podDir(uid), devicesDir)}
+	for _, plugin := range []string{pluginCSI, pluginLocal, pluginNFS, pluginISCSI, pluginFC} {
+		dirs = append(dirs, filepath.Join(s.podDir(uid), volumesDir, plugin))
+	}
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		_, err := os.Lstat(dir)
+		return err == nil
+	})
 }
 
 // letGo tells those of whom the pod's volumes are made that it needs nothing more.
