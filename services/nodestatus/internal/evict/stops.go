@@ -40,7 +40,7 @@ type stopping struct {
 	// ended is when it was seen to have ended; measured when figures were asked for, and
 	// looked when podsync was asked for its volumes.
 	ended, measured, looked time.Time
-	// leaves: it went for a disk, or one was short when it ended, and what it leaves there is
+	// leaves: it went for a disk that was short, or one was when it ended, and what it leaves there is
 	// waited for, though there is room for a moment then or meanwhile.
 	leaves bool
 
@@ -116,7 +116,7 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		}
 		if newly && !s.ended.IsZero() {
 			s.looked, l.after = now, now
-			s.leaves = s.kind == pressure.Disk || short(j, pressure.Disk)
+			s.leaves = s.kind == pressure.Disk && !s.limit || short(j, pressure.Disk)
 			clear(l.barren) // It leaves something.
 			l.clear(ctx, j, layout)
 		}
