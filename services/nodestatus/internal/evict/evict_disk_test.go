@@ -194,6 +194,25 @@ func TestVolumesOfAPodHaveTimeToGoThoughADiskHasRoomForAMoment(t *testing.T) {
 	})
 }
 
+// It has when files are gone with the processes that held them open.
+func TestVolumesOfAPodHaveTimeToGoThoughADiskHasRoomWhenItEnds(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.pod("other", 1, 450*mi)
+		w.barren, w.takes["hog"] = true, 1500*time.Millisecond
+		w.pass(500 * time.Millisecond)
+		w.wantStops("at first", "hog")
+		w.set(func() { w.disk["hog"], w.endings = 0, ending("ephemeral-storage", 0) }) // Its volumes are still there.
+		w.pass(2 * time.Second)
+		w.set(func() { w.otherDisk = 500 * mi }) // Another has written meanwhile.
+		w.pass(5 * time.Second)
+		w.wantStops("while they go", "hog")
+		w.set(func() { w.otherDisk, w.endings = 0, map[types.UID]Ending{} })
+		w.pass(20 * time.Second)
+		w.wantStops("when they are gone", "hog")
+	})
+}
+
 // counted counts how often is judged.
 type counted struct {
 	judge Judge

@@ -40,8 +40,8 @@ type stopping struct {
 	// ended is when it was seen to have ended; measured when figures were asked for, and
 	// looked when podsync was asked for its volumes.
 	ended, measured, looked time.Time
-	// leaves: a disk was short when it ended, and what it leaves there is waited for, though
-	// there is room for a moment meanwhile.
+	// leaves: it went for a disk that was short, or one was when it ended, and what it leaves there is
+	// waited for, though there is room for a moment then or meanwhile.
 	leaves bool
 
 	// stop, decision and signal are what podsync is told and why; why is not known of what
@@ -115,7 +115,8 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 			}
 		}
 		if newly && !s.ended.IsZero() {
-			s.looked, l.after, s.leaves = now, now, short(j, pressure.Disk)
+			s.looked, l.after = now, now
+			s.leaves = s.kind == pressure.Disk && !s.limit || short(j, pressure.Disk)
 			clear(l.barren) // It leaves something.
 			l.clear(ctx, j, layout)
 		}
