@@ -39,8 +39,8 @@ func TestAPodWithoutASandboxHasWhatItWasAdmittedWithThoughItsSpecAsksForMoreSinc
 				}
 				r.rt.SetNetworkReady(true)
 				r.start()
-				r.reg.Ready("api")
 				r.reg.Set(next, "api")
+				r.reg.Ready("api")
 				r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
 				st := r.status(pod.UID)
 				if got := st.ContainerStatuses[0].AllocatedResources.Cpu().String(); got != "1" || conditionIn(st, v1.PodResizePending).Reason != v1.PodReasonDeferred {

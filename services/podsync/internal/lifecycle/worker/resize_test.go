@@ -138,8 +138,8 @@ func TestAResizeThatWasToldAsInEffectIsKeptAsThat(t *testing.T) {
 		if e, _ := r.store.Get(pod.UID); e.Before == nil {
 			t.Fatal("it was written down") // only Run would have
 		}
-		r.reg.Ready("api")
 		r.reg.Set(bigger, "api")
+		r.reg.Ready("api")
 		r.until("it is in effect", time.Second, func() bool {
 			e, there := r.store.Get(pod.UID)
 			return there && e.Before == nil
@@ -165,10 +165,10 @@ func TestAllocationsOutliveTheProcess(t *testing.T) {
 		r.stop()
 		resized2.Status, waits2.Status = r.status(resized.UID), r.status(waits.UID)
 		r.start()
-		r.reg.Ready("api")
 		r.reg.Set(resized2, "api")
 		// This one has asked while nobody was there.
 		r.reg.Set(waits2, "api")
+		r.reg.Ready("api")
 		r.until("the one that asked meanwhile waits", time.Minute, func() bool {
 			return conditionIn(r.status(waits.UID), v1.PodResizePending).Reason == v1.PodReasonDeferred
 		})
@@ -304,8 +304,8 @@ func TestWhatAPodWasAdmittedWithOutlivesTheProcessThoughNothingOfItRuns(t *testi
 		started := r.status(pod.UID).StartTime
 		next.Status = v1.PodStatus{Phase: v1.PodPending, StartTime: started} // no container was told of
 		r.start()
-		r.reg.Ready("api")
 		r.reg.Set(next, "api")
+		r.reg.Ready("api")
 		r.until("ready again", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
 		st := r.status(pod.UID)
 		if got := st.ContainerStatuses[0].AllocatedResources.Cpu().String(); got != "1" || conditionIn(st, v1.PodResizePending).Status != v1.ConditionTrue {
@@ -362,8 +362,8 @@ func TestAResizeThatAKubeletAllocatedAndDidNotComeToIsCarriedOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.start()
-		r.reg.Ready("api")
 		r.reg.Set(resized, "api")
+		r.reg.Ready("api")
 		r.until("what runs is what is allocated", time.Minute, func() bool {
 			kernel := r.rt.Snapshot().Containers[0].Resources
 			return kernel.GetCpuQuota() == 2*kernel.GetCpuPeriod()
@@ -417,8 +417,8 @@ func TestAResizeOutlivesALossOfWhatWasKeptOfIt(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.start()
-				r.reg.Ready("api")
 				r.reg.Set(resized, "api")
+				r.reg.Ready("api")
 				r.until("what runs is what is allocated", time.Minute, func() bool {
 					c := r.status(pod.UID).ContainerStatuses
 					kernel := r.rt.Snapshot().Containers[0].Resources

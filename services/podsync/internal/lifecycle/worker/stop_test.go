@@ -64,8 +64,8 @@ func TestAStopThatWasAnsweredOutlivesPodsyncsDeath(t *testing.T) {
 		}
 		r.stop() // before the worker has done anything
 		r.start()
-		r.reg.Ready("api")
 		r.reg.Set(pod, "api")
+		r.reg.Ready("api")
 		if took := r.until("failed", time.Hour, func() bool { return r.status(pod.UID).Phase == v1.PodFailed }); took > 30*time.Second {
 			t.Errorf("took %v with a grace period of 20s", took)
 		}
@@ -209,8 +209,8 @@ func TestWhichPodsTheNodeEndsIsKnownUntilNothingOfThemIsLeft(t *testing.T) {
 		}
 		r.stop()
 		r.start()
-		r.reg.Ready("api")
 		r.reg.Set(pod, "api")
+		r.reg.Ready("api")
 		if all := r.reg.Endings(); len(all) != 1 || all[0].Stop.Reason != "Evicted" || all[0].Ended {
 			t.Errorf("after podsync's death: %+v", all)
 		}

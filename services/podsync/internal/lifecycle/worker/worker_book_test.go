@@ -123,8 +123,8 @@ func TestAllContainersRestartWhateverDies(t *testing.T) {
 					known.Status = r.status(pod.UID)
 					r.stop()
 					r.start()
-					r.reg.Ready("api")
 					r.reg.Set(known, "api")
+					r.reg.Ready("api")
 				}
 				r.until("ready again", time.Minute, func() bool {
 					st := r.status(pod.UID)

@@ -42,8 +42,8 @@ func TestAPodDeletedWhileNobodyWasThereGetsItsWholeGracePeriod(t *testing.T) {
 				}
 				time.Sleep(tc.away)
 				r.start()
-				r.reg.Ready("api")
 				r.reg.Set(gone, "api")
+				r.reg.Ready("api")
 				took := r.until("finished", time.Minute, func() bool { return r.e.isFinished(pod.UID) })
 				if end := r.status(pod.UID).ContainerStatuses[0].State.Terminated; took < 13*time.Second || end.ExitCode != 0 {
 					t.Errorf("ended with %d after %v", end.ExitCode, took)

@@ -45,8 +45,8 @@ func TestTheObjectStaysUntilTheNetworkOfItsPodIsDown(t *testing.T) {
 		r.stop() // what the previous run has tried says nothing to the next
 		mended.Store(true)
 		r.start()
-		r.reg.Ready("api")
 		r.reg.Set(deleted(pod, 30), "api")
+		r.reg.Ready("api")
 		before := stops.Load()
 		r.until("finished", time.Minute, func() bool { return r.e.isFinished(pod.UID) })
 		if n := stops.Load() - before; n != 1 {

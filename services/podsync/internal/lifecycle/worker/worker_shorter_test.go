@@ -52,8 +52,8 @@ func TestAShortenedGracePeriodCountsFromWhenItWasShortened(t *testing.T) {
 					gone = gone.DeepCopy()
 					gone.Status = r.status(pod.UID)
 					r.start()
-					r.reg.Ready("api")
 					r.reg.Set(gone, "api")
+					r.reg.Ready("api")
 				}
 				time.Sleep(tc.shortened - tc.shortened/2)
 				again := gone.DeepCopy()

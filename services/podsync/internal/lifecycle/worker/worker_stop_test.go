@@ -31,8 +31,8 @@ func TestWhatTheNodeEndsDoesNotComeBackWhenPodsyncIsKilled(t *testing.T) {
 				r.until("its end has begun", time.Minute, func() bool { return r.rt.Calls()["StopContainer"] == 1 })
 				r.stop()
 				r.start()
-				r.reg.Ready("api")
 				r.reg.Set(pod, src)
+				r.reg.Ready("api")
 				r.until("failed", time.Hour, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
 				if st := r.status(pod.UID); st.Reason != "Evicted" || st.Message != "low" || st.ContainerStatuses[0].RestartCount != 0 {
 					t.Errorf("status %+v", st)

@@ -259,7 +259,7 @@ func TestTheInterfaceOfADiskGoesWithItThoughItsTargetIsUsedStill(t *testing.T) {
 	b.setUp(second)
 	b.takeDown(second)
 	b.settleAll()
-	if !b.wasAsked("iscsiadm -m iface -I " + portal + ":w -o delete") || b.wasAsked(node+"--logout") {
+	if !b.wasAsked("iscsiadm -m iface -I "+portal+":w -o delete") || b.wasAsked(node+"--logout") {
 		t.Errorf("asked\n%s", b.read("asked"))
 	}
 	b.takeDown(first)
