@@ -2,7 +2,6 @@ package evict
 
 import (
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/threshold"
-	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
 
 func hardDisk() threshold.Settings {
@@ -213,32 +211,17 @@ func TestVolumesOfAPodHaveTimeToGoThoughADiskHasRoomWhenItEnds(t *testing.T) {
 	})
 }
 
-// counted counts how often is judged.
-type counted struct {
-	judge Judge
-	times atomic.Int64
-}
-
-func (c *counted) Judge(now time.Time) (pressure.Judgement, pressure.Frame, bool) {
-	c.times.Add(1)
-	return c.judge.Judge(now)
-}
-
-func (c *counted) Seeded() bool { return c.judge.Seeded() }
-
 func TestTheLoopRestsWhileIsReclaimedWhatAPodHasLeft(t *testing.T) {
 	in(t, hardDisk(), Config{}, func(w *world) {
-		judged := &counted{judge: w.loop.deps.Judge}
-		w.loop.deps.Judge = judged
 		w.pod("hog", 1, 500*mi)
 		w.pod("other", 1, 450*mi)
 		w.takes["hog"] = time.Second
 		w.pass(freeing + 500*time.Millisecond)
 		w.wantStops("at first", "hog")
 		w.set(func() { w.otherDisk, w.reclaims = 500*mi, func() { time.Sleep(time.Minute) } })
-		before := judged.times.Load()
+		before := w.judged.times.Load()
 		w.pass(8 * time.Second)
-		if n := judged.times.Load() - before; n > 400 {
+		if n := w.judged.times.Load() - before; n > 400 {
 			t.Errorf("judged %d times in eight seconds", n)
 		}
 	})

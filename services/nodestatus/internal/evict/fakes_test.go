@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,7 +43,9 @@ type world struct {
 	t     *testing.T
 	moved wake.Signal
 	judge *judge.Judge
-	loop  *Loop
+	// judged is what the loop asks of it.
+	judged *counted
+	loop   *Loop
 
 	mu    sync.Mutex
 	frame pressure.Frame
@@ -103,6 +106,19 @@ type world struct {
 	registry   *prometheus.Registry
 }
 
+// counted counts how often is judged.
+type counted struct {
+	judge Judge
+	times atomic.Int64
+}
+
+func (c *counted) Judge(now time.Time) (pressure.Judgement, pressure.Frame, bool) {
+	c.times.Add(1)
+	return c.judge.Judge(now)
+}
+
+func (c *counted) Seeded() bool { return c.judge.Seeded() }
+
 func newWorld(t *testing.T, settings threshold.Settings, cfg Config) *world {
 	t.Helper()
 	thresholds, err := threshold.Parse(settings)
@@ -122,7 +138,8 @@ func newWorld(t *testing.T, settings threshold.Settings, cfg Config) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.loop = New(cfg, Deps{Judge: w.judge, Podsync: w, Stats: w, Events: w, Moved: w.moved, Metrics: metrics})
+	w.judged = &counted{judge: w.judge}
+	w.loop = New(cfg, Deps{Judge: w.judged, Podsync: w, Stats: w, Events: w, Moved: w.moved, Metrics: metrics})
 	return w
 }
 
