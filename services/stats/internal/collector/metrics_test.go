@@ -15,9 +15,6 @@ import (
 func TestAClaimThatTwoPodsShareIsOneSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, names := newCollector(t, "/proc", disk.RuntimeUsage{})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- c.deps.Directories.Run(ctx) }()
 		dir := t.TempDir()
 		var change inventory.Change
 		for _, uid := range []string{"a", "b"} {
@@ -31,6 +28,9 @@ func TestAClaimThatTwoPodsShareIsOneSeries(t *testing.T) {
 		if n := testutil.CollectAndCount(m); n != 2 {
 			t.Errorf("%d series before anything is measured, want the node's 2: a scrape waits for no directory", n)
 		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.deps.Directories.Run(ctx) }()
 		synctest.Wait()
 		for series, want := range map[string]int{"kubelet_volume_stats_capacity_bytes": 1, "kubelet_container_log_filesystem_used_bytes": 2} {
 			if n := testutil.CollectAndCount(m, series); n != want {

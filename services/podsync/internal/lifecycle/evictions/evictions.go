@@ -51,7 +51,7 @@ type Eviction struct {
 	// Resource is what the node was short of, and Condition what its condition is then.
 	Resource  string
 	Condition v1.NodeConditionType
-	// End is when the last of the pod's containers ended.
+	// End is when the last of the pod's containers had ended and it was evicted.
 	End time.Time
 	// Witnessed: the pod ended in this run of the process, so that the shortage is the
 	// one of now or was seen to end.
@@ -83,19 +83,15 @@ func Of(pod *v1.Pod, st *v1.PodStatus) (Eviction, bool) {
 	return e, true
 }
 
-// endOf is when the last of a pod's containers ended; of one without, when its condition
-// was set.
+// endOf is when the last of a pod's containers had ended and its condition was set.
 func endOf(st *v1.PodStatus, c *v1.PodCondition) time.Time {
-	var last time.Time
+	last := c.LastTransitionTime.Time // Its containers may have ended before, as those of a machine that went down.
 	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
 		for i := range list {
 			if t := list[i].State.Terminated; t != nil && t.FinishedAt.After(last) {
 				last = t.FinishedAt.Time
 			}
 		}
-	}
-	if last.IsZero() {
-		return c.LastTransitionTime.Time
 	}
 	return last
 }

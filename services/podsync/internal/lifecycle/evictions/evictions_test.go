@@ -34,7 +34,7 @@ func disrupted(at time.Time) v1.PodCondition {
 func evictedPod(name, controller, message string, ended time.Time) *v1.Pod {
 	pod := podOf(name, controller)
 	pod.Status = v1.PodStatus{
-		Phase: v1.PodFailed, Reason: reasonEvicted, Message: message, Conditions: []v1.PodCondition{disrupted(ended.Add(time.Second))},
+		Phase: v1.PodFailed, Reason: reasonEvicted, Message: message, Conditions: []v1.PodCondition{disrupted(ended.Add(-time.Second))},
 		ContainerStatuses: []v1.ContainerStatus{{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: metav1.NewTime(ended)}}}},
 	}
 	return pod
@@ -76,8 +76,18 @@ func TestOnlyWhatTheNodeEndedBecauseItWasShortIsAnEviction(t *testing.T) {
 	}
 	pod := evictedPod("p", "web", lowMemory, at)
 	pod.Status.ContainerStatuses = nil
-	if e, ok := Of(pod, &pod.Status); !ok || !e.End.Equal(at.Add(time.Second)) {
+	if e, ok := Of(pod, &pod.Status); !ok || !e.End.Equal(at.Add(-time.Second)) {
 		t.Errorf("without containers: %+v, %v", e, ok)
+	}
+}
+
+// A machine that went down ended its containers, and the node evicts it when it is up again.
+func TestAnEvictionIsNoOlderThanItsDecisionThoughTheContainersEndedBefore(t *testing.T) {
+	at := time.Unix(1000, 0)
+	pod := evictedPod("p", "web", lowMemory, at)
+	pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(at.Add(time.Minute))
+	if e, ok := Of(pod, &pod.Status); !ok || !e.End.Equal(at.Add(time.Minute)) {
+		t.Errorf("%+v, %v", e, ok)
 	}
 }
 
