@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/supervise"
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 // joining is a node that joins by TLS bootstrap.
@@ -39,15 +41,13 @@ func TestRootWritesTheKubeconfigBeforeNodestatusHasACertificate(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	says := func(server string) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) { // inotify: no bubble
-			text, _ := os.ReadFile(kubeconfig)
-			if strings.Contains(string(text), pki+"/kubelet-client-current.pem") && strings.Contains(string(text), server) {
-				return
+		eventually.Nil(t, func() error { // inotify: no bubble
+			text, err := os.ReadFile(kubeconfig)
+			if err == nil && (!strings.Contains(string(text), pki+"/kubelet-client-current.pem") || !strings.Contains(string(text), server)) {
+				err = fmt.Errorf("the kubeconfig is %q", text)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the kubeconfig is %q", text)
-			}
-		}
+			return err
+		})
 	}
 	says("https://127.0.0.1:1")
 	put(t, r.source.Bootstrap, strings.ReplaceAll(anyKubeconfig, "127.0.0.1:1", "127.0.0.1:2")) // joined to another cluster

@@ -16,6 +16,7 @@ import (
 	"github.com/polylet/polylet/internal/liveconf"
 	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 func TestEachServiceGetsTheNewestConfigurationAndOnlyPodsyncItsSecrets(t *testing.T) {
@@ -97,14 +98,10 @@ func keepGood(t *testing.T, root string, good *kubeletconfig.Loaded) {
 	done := make(chan struct{})
 	go func() { defer close(done); c.Run(ctx, silentNode{}) }()
 	kept := filepath.Join(keptDir(root), "last-known-good.json")
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(kept); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("it is not kept as good")
-		}
-	}
+	eventually.Nil(t, func() error {
+		_, err := os.Stat(kept)
+		return err
+	})
 	cancel()
 	<-done
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/nodecert"
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/internal/testkit/selfsigned"
 )
 
@@ -181,11 +182,7 @@ func TestANewCertificateIsShownFromTheNextRequestOnAndNoRequestFails(t *testing.
 		t.Errorf("a request under way: %v", err)
 	}
 	_, _ = watch.Body.Close(), slow.Body.Close()
-	for deadline := time.Now().Add(30 * time.Second); a.open() > 1; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections stay open", a.open())
-		}
-	}
+	eventually.True(t, "connections stay open", func() bool { return a.open() <= 1 })
 	if _, valid := f.Valid(); !valid.Equal(end.Add(time.Hour).Truncate(time.Second)) {
 		t.Errorf("ends %v", valid)
 	}

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
-	"time"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 // reviewed says how many reviews the apiserver was asked for.
@@ -35,10 +37,11 @@ func TestWhatNodestatusWasToldIsKeptWhileItIsAwayAndAskedAgainOfItsNextLife(t *t
 		t.Errorf("asked %d times, want %d", got, asked)
 	}
 	h.nodestatus.Up()
-	for deadline := time.Now().Add(30 * time.Second); h.reviewed() < 2*asked; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("asked %d times, want %d", h.reviewed(), 2*asked)
+	eventually.Nil(t, func() error {
+		if got := h.reviewed(); got < 2*asked {
+			in()
+			return fmt.Errorf("asked %d times, want %d", got, 2*asked)
 		}
-		in()
-	}
+		return nil
+	})
 }

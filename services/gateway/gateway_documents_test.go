@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 // TestOneCallerThatReadsNothingLeavesDocumentsToOthers: who may read one document, and does
@@ -91,7 +93,7 @@ func TestStreamsThatNobodyReadsLeaveDocumentsToOthers(t *testing.T) {
 		t.Errorf("another address: %d", got.status)
 	}
 	// stats hears of it after who asked has had its place.
-	eventually(t, "one of them is cut off", func() bool { return h.numbers.open.Load() < documentsAtOnce })
+	eventually.True(t, "it did not come true that one of them is cut off", func() bool { return h.numbers.open.Load() < documentsAtOnce })
 	if open := h.numbers.open.Load(); open < documentsAtOnce/2 {
 		t.Errorf("of %d one was to be cut off, %d go on", documentsAtOnce, open)
 	}

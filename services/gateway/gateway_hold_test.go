@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 // client is one that can leave.
@@ -47,7 +49,7 @@ func connect(t *testing.T, s *Service, transport, command string) client {
 
 func (h *house) tells(t *testing.T, what string, want ...string) {
 	t.Helper()
-	eventually(t, what, func() bool { return slices.Equal(h.fake.told(), want) })
+	eventually.True(t, what, func() bool { return slices.Equal(h.fake.told(), want) })
 }
 
 func TestPodsyncIsToldWhoLeftASession(t *testing.T) {
@@ -72,14 +74,14 @@ func TestPodsyncIsToldWhoLeftASession(t *testing.T) {
 			_ = executors(t, sessionURL(s, "/exec/ns/p/c", query), "admin-token")[transport].StreamWithContext(t.Context(), options)
 			// A client that is told the end closes its connection as fast as it can,
 			// and may be faster than the runtime.
-			eventually(t, transport+": the command has ended: "+command, func() bool {
+			eventually.True(t, transport+": the command has ended: "+command, func() bool {
 				told := h.fake.told()
 				return len(told) == 2 && told[0] == "open ["+command+"]" && (told[1] == "ended" || told[1] == "left")
 			})
 			h.fake.forget()
 		}
 	}
-	eventually(t, "nobody holds what is over", func() bool { return openSessions(t, s) == 0 })
+	eventually.True(t, "it did not come true that nobody holds what is over", func() bool { return openSessions(t, s) == 0 })
 }
 
 func TestASessionIsHeldAcrossPodsyncsRestart(t *testing.T) {
@@ -102,7 +104,7 @@ func TestASessionIsHeldAcrossPodsyncsRestart(t *testing.T) {
 		c = connect(t, s, transport, "silent")
 		h.podsync.Down()
 		c.leave()
-		eventually(t, "the session is over", func() bool { return openSessions(t, s) == 0 })
+		eventually.True(t, "it did not come true that the session is over", func() bool { return openSessions(t, s) == 0 })
 		h.podsync.Up()
 		h.tells(t, "the next podsync is told at once", "open [silent]", "broken", "resume id [silent] 4711", "left")
 		h.fake.forget()
@@ -115,9 +117,9 @@ func TestASessionThatEndsWhilePodsyncIsAwayIsNotHeldForEver(t *testing.T) {
 	c := connect(t, s, "SPDY", "cat")
 	h.podsync.Down()
 	c.input.Close() // cat ends
-	eventually(t, "the session is over", func() bool { return openSessions(t, s) == 0 })
+	eventually.True(t, "it did not come true that the session is over", func() bool { return openSessions(t, s) == 0 })
 	h.podsync.Up()
-	eventually(t, "nobody holds it", func() bool {
+	eventually.True(t, "it did not come true that nobody holds it", func() bool {
 		all := make([]byte, 1<<20)
 		return !strings.Contains(string(all[:runtime.Stack(all, true)]), "peer.(*hold).keep")
 	})
@@ -135,7 +137,7 @@ func TestAnOlderPodsyncOpensSessionsWithoutHoldingThem(t *testing.T) {
 	for _, transport := range []string{"SPDY", "WebSocket"} {
 		c := connect(t, s, transport, "silent")
 		c.leave()
-		eventually(t, "the session is over", func() bool { return openSessions(t, s) == 0 })
+		eventually.True(t, "it did not come true that the session is over", func() bool { return openSessions(t, s) == 0 })
 	}
 	if told := h.fake.told(); len(told) != 0 {
 		t.Errorf("it was told %v", told)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	gatewayv1 "github.com/polylet/polylet/api/gen/polylet/gateway/v1"
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/services/gateway/internal/listen"
 )
 
@@ -41,18 +42,6 @@ func openSessions(t *testing.T, s *Service) int32 {
 	}
 	t.Fatal("there is no secure port")
 	return 0
-}
-
-// eventually asks until it is so: real sockets, no bubble.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not come true that %s", what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 func TestSixtyFourSessionsAtOnceEachKeepTheirOwnBytesAndLeaveNothing(t *testing.T) {
@@ -73,7 +62,7 @@ func TestSixtyFourSessionsAtOnceEachKeepTheirOwnBytesAndLeaveNothing(t *testing.
 			failures[i] = executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: in, Stdout: &outputs[i]})
 		})
 	}
-	eventually(t, "64 sessions are open", func() bool { return openSessions(t, s) == sessions })
+	eventually.True(t, "it did not come true that 64 sessions are open", func() bool { return openSessions(t, s) == sessions })
 	// Others are served meanwhile.
 	if got := ask(t, httpClient(t), "GET", "https://"+s.Addresses()["secure"]+"/pods", "admin-token"); got.status != 200 {
 		t.Errorf("/pods beside them: %d", got.status)
@@ -90,8 +79,8 @@ func TestSixtyFourSessionsAtOnceEachKeepTheirOwnBytesAndLeaveNothing(t *testing.
 			t.Errorf("session %d: %v, %d bytes of %d", i, failures[i], outputs[i].Len(), len(want))
 		}
 	}
-	eventually(t, "all sessions are closed", func() bool { return openSessions(t, s) == 0 })
-	eventually(t, "their goroutines are gone", func() bool { return runtime.NumGoroutine() < before+sessions/2 })
+	eventually.True(t, "it did not come true that all sessions are closed", func() bool { return openSessions(t, s) == 0 })
+	eventually.True(t, "it did not come true that their goroutines are gone", func() bool { return runtime.NumGoroutine() < before+sessions/2 })
 }
 
 func TestASessionMayBeSilentForLongerThanAnyTimeoutOfThePort(t *testing.T) {
@@ -147,7 +136,7 @@ func TestAClientThatLeavesEndsItsSession(t *testing.T) {
 			if err := <-done; err == nil {
 				t.Errorf("%s %s: it ended well", name, command)
 			}
-			eventually(t, name+": the session of "+command+" has ended", func() bool { return openSessions(t, s) == 0 })
+			eventually.True(t, name+": the session of "+command+" has ended", func() bool { return openSessions(t, s) == 0 })
 			w.Close()
 			back.Close()
 		}
@@ -178,7 +167,7 @@ func TestAFloodOfUnknownClientsKeepsNobodyOut(t *testing.T) {
 			t.Errorf("during the flood: %d %q", got.status, got.body)
 		}
 	}
-	eventually(t, "the flood costs few goroutines", func() bool { return runtime.NumGoroutine() < goroutines+4*limits.Unknown })
+	eventually.True(t, "it did not come true that the flood costs few goroutines", func() bool { return runtime.NumGoroutine() < goroutines+4*limits.Unknown })
 }
 
 // writePair writes a serving pair in one file, as the apiserver's signer's is

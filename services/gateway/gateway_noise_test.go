@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"golang.org/x/net/http2"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 // noise is what an unknown client may send on a connection of HTTP/2.
@@ -72,7 +74,7 @@ func TestWhatUnknownClientsSendDoesNotFillTheLog(t *testing.T) {
 		defer mu.Unlock()
 		return len(lines)
 	}
-	eventually(t, "the log says something of it", func() bool { return said() > 0 })
+	eventually.True(t, "it did not come true that the log says something of it", func() bool { return said() > 0 })
 	mu.Lock()
 	defer mu.Unlock()
 	if most := int(time.Since(began)/(10*time.Second)) + 1; len(lines) > most {

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"runtime"
 	"testing"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 // slowReader is what the gateway, its peer and a client may hold together of an
@@ -60,6 +62,6 @@ func TestClientsThatReadNothingHoldLittleAndKeepNobodyOut(t *testing.T) {
 	for _, a := range answers {
 		a.Close()
 	}
-	eventually(t, "nothing is open for them", func() bool { return openSessions(t, s) == 0 })
-	eventually(t, "their goroutines are gone", func() bool { return runtime.NumGoroutine() < goroutines+clients })
+	eventually.True(t, "it did not come true that nothing is open for them", func() bool { return openSessions(t, s) == 0 })
+	eventually.True(t, "it did not come true that their goroutines are gone", func() bool { return runtime.NumGoroutine() < goroutines+clients })
 }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/services/gateway/internal/listen"
 )
 
@@ -70,7 +71,7 @@ func TestTheReadOnlyPortsPlacesAreItsOwn(t *testing.T) {
 	for i := range documentsAtOnce { // and nobody waits for one of their places
 		knockFrom(t, fmt.Sprintf("127.0.2.%d", 1+i), s.Addresses()["read-only"], false, "GET /metrics/cadvisor HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	}
-	eventually(t, "the port's places are taken", func() bool { return h.numbers.open.Load() == documentsAtOnce })
+	eventually.True(t, "it did not come true that the port's places are taken", func() bool { return h.numbers.open.Load() == documentsAtOnce })
 	if got := ask(t, httpClient(t), http.MethodGet, "https://"+s.Addresses()["secure"]+"/pods", "admin-token"); got.status != http.StatusOK {
 		t.Errorf("answered %d", got.status)
 	}
@@ -88,7 +89,7 @@ func TestOneAddressOfTheReadOnlyPortLeavesOthersTheirPlaces(t *testing.T) {
 		half(t, s.Addresses()["read-only"], "GET /metrics/cadvisor HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	}
 	// They take their share of the places of their own port.
-	eventually(t, "the address's places are taken", func() bool { return h.numbers.open.Load() == documentsOfOne })
+	eventually.True(t, "it did not come true that the address's places are taken", func() bool { return h.numbers.open.Load() == documentsOfOne })
 	if got := ask(t, from(t, "127.0.1.1"), http.MethodGet, "http://"+s.Addresses()["read-only"]+"/metrics", ""); got.status != http.StatusOK {
 		t.Errorf("another address: %d", got.status)
 	}
@@ -158,7 +159,7 @@ func TestUnknownClientsTokensDoNotHoldUpWhoHasACertificate(t *testing.T) {
 	cancel()
 	close(h.hang)
 	group.Wait()
-	eventually(t, "the places are free again", func() bool {
+	eventually.True(t, "it did not come true that the places are free again", func() bool {
 		return ask(t, httpClient(t), http.MethodGet, base+"/pods", "admin-token").status == http.StatusOK
 	})
 }

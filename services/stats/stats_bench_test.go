@@ -17,6 +17,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/internal/testkit/grpctest"
 	"github.com/polylet/polylet/services/stats/internal/cgroup"
 	"github.com/polylet/polylet/services/stats/internal/process"
@@ -131,11 +132,7 @@ func busy(b *testing.B, pods int) statsv1.StatsServiceClient {
 		cancel()
 		<-done
 	})
-	for deadline := time.Now().Add(30 * time.Second); len(service.names.View().Containers) < pods; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatal("podsync's names did not arrive")
-		}
-	}
+	eventually.True(b, "podsync's names did not arrive", func() bool { return len(service.names.View().Containers) >= pods })
 	return statsv1.NewStatsServiceClient(grpctest.Serve(b, func(s *grpc.Server) { service.Register(s) }))
 }
 

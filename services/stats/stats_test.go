@@ -22,6 +22,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/internal/testkit/grpctest"
 	"github.com/polylet/polylet/internal/testkit/metricdoc"
@@ -119,11 +120,7 @@ func start(t *testing.T) node {
 	})
 	out := node{metrics: metrics, pid: process, names: func() int { return len(service.names.View().Containers) }}
 	out.client = statsv1.NewStatsServiceClient(grpctest.Serve(t, func(s *grpc.Server) { service.Register(s) }))
-	for deadline := time.Now().Add(30 * time.Second); out.names() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("podsync's names did not arrive")
-		}
-	}
+	eventually.True(t, "podsync's names did not arrive", func() bool { return out.names() > 0 })
 	return out
 }
 

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/test/harness/process"
 )
 
@@ -36,15 +36,6 @@ func serve(t *testing.T, script string) (ask func(...string) Answer, runs func()
 		}
 }
 
-func waitFor(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
-}
-
 func TestAUnitIsStartedStoppedAndAskedFor(t *testing.T) {
 	ask, runs := serve(t, "exec sleep 1000")
 	if a := ask("is-active", "kubelet"); a.Code == 0 || a.Output != "inactive\n" {
@@ -55,7 +46,7 @@ func TestAUnitIsStartedStoppedAndAskedFor(t *testing.T) {
 			t.Errorf("start: %+v", a)
 		}
 	}
-	waitFor(t, "it was never started", func() bool { return runs() == 1 })
+	eventually.True(t, "it was never started", func() bool { return runs() == 1 })
 	if a := ask("is-active", "kubelet"); a != (Answer{Output: "active\n"}) {
 		t.Errorf("while it runs: %+v", a)
 	}
@@ -63,7 +54,7 @@ func TestAUnitIsStartedStoppedAndAskedFor(t *testing.T) {
 		t.Errorf("status: %+v", a)
 	}
 	ask("restart", "kubelet")
-	waitFor(t, "it was not restarted", func() bool { return runs() == 2 })
+	eventually.True(t, "it was not restarted", func() bool { return runs() == 2 })
 	ask("stop", "kubelet")
 	if a := ask("is-active", "kubelet"); a.Code == 0 || runs() != 2 {
 		t.Errorf("after its stop: %+v, %d runs", a, runs())
@@ -73,7 +64,7 @@ func TestAUnitIsStartedStoppedAndAskedFor(t *testing.T) {
 func TestAUnitThatEndsIsStartedAgain(t *testing.T) {
 	ask, runs := serve(t, "exit 1")
 	ask("start", "kubelet")
-	waitFor(t, "it is not started again", func() bool { return runs() == 2 })
+	eventually.True(t, "it is not started again", func() bool { return runs() == 2 })
 	if a := ask("is-active", "kubelet"); a.Output != "active\n" {
 		t.Errorf("between two starts: %+v", a)
 	}

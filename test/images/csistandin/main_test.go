@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/internal/testkit/fakecsi"
 )
 
@@ -32,15 +32,12 @@ func running(t *testing.T, name string, args ...string) <-chan error {
 // awaitSocket waits until somebody listens there.
 func awaitSocket(t *testing.T, path string) net.Conn {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		conn, err := net.Dial("unix", path)
-		if err == nil {
-			return conn
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	var conn net.Conn
+	eventually.Nil(t, func() (err error) {
+		conn, err = net.Dial("unix", path)
+		return err
+	})
+	return conn
 }
 
 func TestADriverIsRegisteredUntilTheAgentRefusesIt(t *testing.T) {
@@ -157,14 +154,14 @@ func (answering) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, 
 // asked is what is said of the driver, once somebody answers.
 func asked(t *testing.T, address string) int {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	var code int
+	eventually.Nil(t, func() error {
 		answer, err := http.Get("http://" + address + "/healthz")
 		if err == nil {
+			code = answer.StatusCode
 			_ = answer.Body.Close() // Its status is all.
-			return answer.StatusCode
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		return err
+	})
+	return code
 }

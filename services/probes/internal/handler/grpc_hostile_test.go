@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
 
@@ -96,11 +97,6 @@ func TestAHostileGRPCServerEndsWithItsAttempt(t *testing.T) {
 		if grown := int64(during.HeapAlloc) - int64(before.HeapAlloc); grown > probes<<20 {
 			t.Errorf("%s: a probe holds %d KiB", name, grown/probes>>10)
 		}
-		for until := time.Now().Add(30 * time.Second); open() > 0; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(until) {
-				t.Errorf("%s: 30 s later %d connections are open", name, open())
-				break
-			}
-		}
+		eventually.True(t, name+": connections are open", func() bool { return open() == 0 })
 	}
 }

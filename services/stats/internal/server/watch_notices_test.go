@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/services/stats/internal/cgroup"
 )
 
@@ -21,18 +22,13 @@ import (
 func crossed(t *testing.T, dir string) (level uint64) {
 	t.Helper()
 	var event, usage int
-	for until := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) { // A real thread.
+	eventually.Nil(t, func() error { // A real thread.
 		data, err := os.ReadFile(filepath.Join(dir, "cgroup.event_control"))
 		if err == nil {
 			_, err = fmt.Sscan(string(data), &event, &usage, &level)
 		}
-		if err == nil {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal(err)
-		}
-	}
+		return err
+	})
 	if _, err := unix.Write(event, binary.NativeEndian.AppendUint64(nil, 1)); err != nil {
 		t.Fatal(err)
 	}

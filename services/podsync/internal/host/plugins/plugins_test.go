@@ -15,6 +15,8 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -133,21 +135,9 @@ func run(t *testing.T, dir string, h Handler) (stop func()) {
 	return stop
 }
 
-// eventually waits for real sockets.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for range 3000 {
-		if holds() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal(what)
-}
-
 func becomes(t *testing.T, h *taker, want string) {
 	t.Helper()
-	eventually(t, "", func() bool { return h.said() == want || t.Failed() })
+	eventually.True(t, "it says another thing", func() bool { return h.said() == want || t.Failed() })
 	if got := h.said(); got != want {
 		t.Fatalf("got %q, want %q", got, want)
 	}
@@ -166,7 +156,7 @@ func TestAPluginIsRegisteredAsLongAsItsSocketIsThere(t *testing.T) {
 	late := csi("late", "") // serves at the same socket
 	stop := serve(t, filepath.Join(dir, "late-reg.sock"), late)
 	becomes(t, h, "register early early.sock; register late late-reg.sock")
-	eventually(t, "the plugin is told", func() bool { return late.said() == "true " })
+	eventually.True(t, "the plugin is not told", func() bool { return late.said() == "true " })
 	stop()
 	becomes(t, h, "register early early.sock; register late late-reg.sock; deregister late late-reg.sock")
 	stopRun()
@@ -209,17 +199,17 @@ func TestAPluginThatIsNotTakenIsToldWhyAndAskedAgain(t *testing.T) {
 	serve(t, filepath.Join(dir, "a.sock"), a)
 	serve(t, filepath.Join(dir, "gpu.sock"), device)
 	run(t, dir, h)
-	eventually(t, "asked again", func() bool { return strings.Count(h.said(), "refuse a") > 2 })
+	eventually.True(t, "it is not asked again", func() bool { return strings.Count(h.said(), "refuse a") > 2 })
 	if got := a.said(); !strings.Contains(got, "false RegisterPlugin error -- plugin registration failed with err: not today") {
 		t.Errorf("the plugin is told %q", got)
 	}
-	eventually(t, "the device plugin is told", func() bool {
+	eventually.True(t, "the device plugin is not told", func() bool {
 		return strings.Contains(device.said(), "false RegisterPlugin error -- no handler registered for plugin type: DevicePlugin at socket "+filepath.Join(dir, "gpu.sock")+"; types that this node takes: CSIPlugin")
 	})
 	mu.Lock()
 	refusing = false
 	mu.Unlock()
-	eventually(t, "taken at last", func() bool { return strings.HasSuffix(h.said(), "register a a.sock") })
+	eventually.True(t, "it is never taken", func() bool { return strings.HasSuffix(h.said(), "register a a.sock") })
 }
 
 func TestAPluginThatCannotBeToldIsNotTaken(t *testing.T) {
@@ -227,9 +217,9 @@ func TestAPluginThatCannotBeToldIsNotTaken(t *testing.T) {
 	a.deaf = errors.New("broken")
 	serve(t, filepath.Join(dir, "a.sock"), a)
 	run(t, dir, h)
-	eventually(t, "taken back", func() bool { return strings.HasPrefix(h.said(), "register a a.sock; deregister a a.sock") })
+	eventually.True(t, "it is not taken back", func() bool { return strings.HasPrefix(h.said(), "register a a.sock; deregister a a.sock") })
 	a.hear()
-	eventually(t, "taken", func() bool {
+	eventually.True(t, "it is not taken", func() bool {
 		return strings.HasSuffix(a.said(), "true ") && strings.HasSuffix(h.said(), "; register a a.sock")
 	})
 }
@@ -340,11 +330,11 @@ func TestASocketThatHasTakenANameIsNotSpokenToAsTheOther(t *testing.T) {
 func TestTheDirectoryMayBeMadeAnew(t *testing.T) {
 	dir, h := filepath.Join(t.TempDir(), "r"), &taker{}
 	run(t, dir, h)
-	eventually(t, "made", func() bool { _, err := os.Stat(dir); return err == nil })
+	eventually.True(t, "it is not made", func() bool { _, err := os.Stat(dir); return err == nil })
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "made again", func() bool { _, err := os.Stat(dir); return err == nil })
+	eventually.True(t, "it is not made again", func() bool { _, err := os.Stat(dir); return err == nil })
 	serve(t, filepath.Join(dir, "a.sock"), csi("a", "/x/a.sock"))
 	becomes(t, h, "register a a.sock")
 }

@@ -3,8 +3,9 @@ package execute
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/reason"
@@ -32,24 +33,20 @@ func (e *Executor) keepAllocation(ctx context.Context, t Task) (Result, error) {
 // anything of the resize is done: it would else be carried out in part. Each is looked at
 // again before it is set, so that one whose use is not known now stops nobody.
 func (e *Executor) allows(ctx context.Context, limits []podstate.MemoryLimit) error {
-	var below []string
+	var below []error
 	for _, l := range limits {
 		if used, err := e.deps.Runtime.ContainerMemory(ctx, l.ID); err == nil && used >= uint64(l.Bytes) {
 			below = append(below, belowUsage(l, used))
 		}
 	}
-	switch all := strings.Join(below, ", "); len(below) {
-	case 0:
-		return nil
-	case 1:
-		return fmt.Errorf("cannot decrease memory limits: %s", all)
-	default:
-		return fmt.Errorf("cannot decrease memory limits: [%s]", all)
+	if err := utilerrors.NewAggregate(below); err != nil {
+		return fmt.Errorf("cannot decrease memory limits: %w", err)
 	}
+	return nil
 }
 
-func belowUsage(l podstate.MemoryLimit, used uint64) string {
-	return fmt.Sprintf("attempting to set container %q memory limit (%d) below current usage (%d)", l.Container, l.Bytes, used)
+func belowUsage(l podstate.MemoryLimit, used uint64) error {
+	return fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d)", l.Container, l.Bytes, used)
 }
 
 // raiseCgroup tells the runtime what the pod may use and lets the pod's cgroup
@@ -77,7 +74,7 @@ func (e *Executor) resizeContainer(ctx context.Context, t Task) error {
 			return reason.New(reasonResize, fmt.Errorf("cannot decrease memory limits: look up what container %q uses: %w", a.Container, err))
 		}
 		if l := (podstate.MemoryLimit{Container: a.Container, ID: a.ID, Bytes: a.Kernel.Memory}); used >= uint64(l.Bytes) {
-			return reason.New(reasonResize, fmt.Errorf("cannot decrease memory limits: %s", belowUsage(l, used)))
+			return reason.New(reasonResize, fmt.Errorf("cannot decrease memory limits: %w", belowUsage(l, used)))
 		}
 	}
 	if err := e.deps.Runtime.UpdateContainer(ctx, a.ID, e.deps.Builder.Resized(t.Pod, a.Container, a.Kernel)); err != nil {

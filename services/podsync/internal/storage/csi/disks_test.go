@@ -9,6 +9,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 const diskName = v1.UniqueVolumeName("kubernetes.io/iscsi/192.0.2.1:iqn.2001-04.example:d:1")
@@ -54,16 +56,6 @@ func (b *bench) showsDisk(inUse, attached bool) {
 	b.NodeChanged()
 }
 
-// eventually waits for what is done beside.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for until := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal(what)
-		}
-	}
-}
-
 // TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway: else the controller would
 // give one that only one node may write to another.
 func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T) {
@@ -74,7 +66,7 @@ func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T)
 	b.showsDisk(false, false)
 	done := make(chan error, 1)
 	go func() { done <- b.Hold(t.Context(), podOf("ns", "uid-1"), diskName, false, false) }()
-	eventually(t, "it is not told", func() bool { return b.inUse.isTold(diskName) })
+	eventually.True(t, "it is not told", func() bool { return b.inUse.isTold(diskName) })
 	d.mu.Lock()
 	d.there = true
 	d.mu.Unlock()
@@ -90,7 +82,7 @@ func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T)
 		t.Fatal(err)
 	}
 	b.SettleSoon(diskName)
-	eventually(t, "it is settled while a pod wants it", func() bool {
+	eventually.True(t, "it is settled while a pod wants it", func() bool {
 		b.Volumes.mu.Lock()
 		defer b.Volumes.mu.Unlock()
 		return len(b.settling) == 0
@@ -101,7 +93,7 @@ func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T)
 	}
 	d.mu.Unlock()
 	b.Forget("uid-1") // and a pod has it still, as one of before this process
-	eventually(t, "nobody looks whether it is used", func() bool {
+	eventually.True(t, "nobody looks whether it is used", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return d.settled > 0
@@ -110,7 +102,7 @@ func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T)
 	d.used, d.err = false, errors.New("it is in use still")
 	d.mu.Unlock()
 	b.SettleSoon(diskName)
-	eventually(t, "it is not tried again", func() bool {
+	eventually.True(t, "it is not tried again", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return d.settled > 2
@@ -122,7 +114,7 @@ func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T)
 	d.err = nil
 	d.mu.Unlock()
 	b.SettleSoon(diskName)
-	eventually(t, "it is in use for ever", func() bool { return !b.inUse.isTold(diskName) })
+	eventually.True(t, "it is in use for ever", func() bool { return !b.inUse.isTold(diskName) })
 }
 
 func TestADiskThatAPreviousRunHasLeftIsInUseUntilItIsTakenAway(t *testing.T) {
@@ -142,7 +134,7 @@ func TestADiskThatAPreviousRunHasLeftIsInUseUntilItIsTakenAway(t *testing.T) {
 	d.err = nil
 	d.mu.Unlock()
 	b.SettleSoon(diskName)
-	eventually(t, "it is in use for ever", func() bool { return !b.inUse.isTold(diskName) })
+	eventually.True(t, "it is in use for ever", func() bool { return !b.inUse.isTold(diskName) })
 }
 
 func TestADiskIsNotWaitedForWhereNobodyAttaches(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
@@ -155,7 +156,7 @@ func TestADriverThatHasNoRoomForTheQuestionItselfIsNotAskedWithoutEnd(t *testing
 	if _, err := b.Setup(t.Context(), b.request()); err == nil {
 		t.Fatal("set up by a driver that is full")
 	}
-	eventually(t, "it is not asked", func() bool { return asked.Load() > 0 })
+	eventually.True(t, "it is not asked", func() bool { return asked.Load() > 0 })
 	time.Sleep(200 * time.Millisecond)
 	if n := asked.Load(); n != 1 {
 		t.Errorf("asked %d times", n)

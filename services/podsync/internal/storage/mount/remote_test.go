@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 // runs stands in for programs: it keeps what was asked for, and says out and fails if that
@@ -88,15 +90,10 @@ func TestTheHelperOfAMountEndsWithIt(t *testing.T) {
 		t.Error("it is still waited for")
 	}
 	raw, _ := os.ReadFile(alive)
-	for until := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	eventually.True(t, "its helper goes on", func() bool {
 		state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(raw)) + "/stat")
-		if err != nil || strings.Contains(string(state), ") Z ") {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatalf("its helper goes on: %s", state)
-		}
-	}
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
 }
 
 // TestAMountThatLeavesAProgramBehindIsMadeAllTheSame: mount.nfs may begin rpc.statd, which

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 func TestAPluginIsNotToldWhatTheSupervisorToldPodsync(t *testing.T) {
@@ -31,16 +32,18 @@ func TestAPluginEndsWithPodsync(t *testing.T) {
 	if err := podsync.Start(); err != nil {
 		t.Fatal(err)
 	}
-	pid := waitFor(t, "the plugin has not begun", func() (int, bool) {
+	var pid int
+	eventually.True(t, "the plugin has not begun", func() bool {
 		raw, _ := os.ReadFile(b.log + ".pid")
-		pid, err := strconv.Atoi(string(raw))
-		return pid, err == nil
+		var err error
+		pid, err = strconv.Atoi(string(raw))
+		return err == nil
 	})
 	_ = podsync.Process.Kill()
 	_ = podsync.Wait()
 	t.Cleanup(func() { _ = syscall.Kill(-pid, syscall.SIGKILL) })
-	waitFor(t, "the plugin is there still", func() (int, bool) {
-		return 0, errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH) || zombie(pid)
+	eventually.True(t, "the plugin is there still", func() bool {
+		return errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH) || zombie(pid)
 	})
 }
 
@@ -48,16 +51,4 @@ func TestAPluginEndsWithPodsync(t *testing.T) {
 func zombie(pid int) bool {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(raw), ") Z ")
-}
-
-// waitFor waits for something of a real process.
-func waitFor(t *testing.T, failure string, is func() (int, bool)) int {
-	t.Helper()
-	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-		if got, ok := is(); ok {
-			return got
-		}
-	}
-	t.Fatal(failure)
-	return 0
 }
