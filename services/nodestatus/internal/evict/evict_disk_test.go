@@ -184,12 +184,19 @@ func TestVolumesOfAPodHaveTimeToGoThoughADiskHasRoomForAMoment(t *testing.T) {
 		w.set(func() { w.otherDisk = 300 * mi }) // What was reclaimed,
 		w.pass(500 * time.Millisecond)
 		w.set(func() { w.otherDisk = 500 * mi }) // and another has written meanwhile.
-		w.pass(5 * time.Second)
-		w.wantStops("while they go", "hog")
-		w.set(func() { w.otherDisk, w.endings = 0, map[types.UID]Ending{} })
-		w.pass(20 * time.Second)
-		w.wantStops("when they are gone", "hog")
+		w.goesAlone("hog")
 	})
+}
+
+// goesAlone: nobody else goes while the volumes of a pod that was stopped do, nor when
+// those are gone and there is room.
+func (w *world) goesAlone(name string) {
+	w.t.Helper()
+	w.pass(5 * time.Second)
+	w.wantStops("while they go", name)
+	w.set(func() { w.otherDisk, w.endings = 0, map[types.UID]Ending{} })
+	w.pass(20 * time.Second)
+	w.wantStops("when they are gone", name)
 }
 
 // It has when files are gone with the processes that held them open.
@@ -203,11 +210,7 @@ func TestVolumesOfAPodHaveTimeToGoThoughADiskHasRoomWhenItEnds(t *testing.T) {
 		w.set(func() { w.disk["hog"], w.endings = 0, ending("ephemeral-storage", 0) }) // Its volumes are still there.
 		w.pass(2 * time.Second)
 		w.set(func() { w.otherDisk = 500 * mi }) // Another has written meanwhile.
-		w.pass(5 * time.Second)
-		w.wantStops("while they go", "hog")
-		w.set(func() { w.otherDisk, w.endings = 0, map[types.UID]Ending{} })
-		w.pass(20 * time.Second)
-		w.wantStops("when they are gone", "hog")
+		w.goesAlone("hog")
 	})
 }
 

@@ -147,6 +147,27 @@ func (b *bench) settleAll() {
 	}
 }
 
+// settlesTheOne settles the one disk that is left, after which nothing is.
+func (b *bench) settlesTheOne() {
+	b.t.Helper()
+	names, err := b.Left()
+	if err != nil || len(names) != 1 {
+		b.t.Fatalf("%q, %v", names, err)
+	}
+	if left, err := b.Settle(b.t.Context(), names[0]); left || err != nil {
+		b.t.Errorf("%v, %v", left, err)
+	}
+	b.bare()
+}
+
+// hasNoSession: the one that was begun was ended, and its record is gone.
+func (b *bench) hasNoSession() {
+	b.t.Helper()
+	if !b.wasAsked(node+"--logout") || b.read(recordOfPortal) != "" {
+		b.t.Errorf("the session stays; asked\n%s", b.read("asked"))
+	}
+}
+
 const (
 	iqn    = "iqn.2001-04.example:d"
 	portal = "192.0.2.1:3260"

@@ -48,14 +48,7 @@ func TestARecordIsKnownToBeOursBeforeItIsMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.restart()
-	names, err := b.Left()
-	if err != nil || len(names) != 1 {
-		t.Fatalf("%q, %v", names, err)
-	}
-	if left, err := b.Settle(t.Context(), names[0]); left || err != nil {
-		t.Errorf("%v, %v", left, err)
-	}
-	b.bare()
+	b.settlesTheOne()
 	if b.read(recordOfPortal) != "" {
 		t.Error("the record is left")
 	}
@@ -212,9 +205,7 @@ func TestWhatWasLeftToADiskThatIsBeingTakenAwayGoesWithIt(t *testing.T) {
 		}
 	}
 	b.bare()
-	if !b.wasAsked(node+"--logout") || b.read(recordOfPortal) != "" {
-		t.Errorf("the session stays; asked\n%s", b.read("asked"))
-	}
+	b.hasNoSession()
 }
 
 // TestWhatIsLeftToADiskWhileItIsRefusedGoesWithIt: a pod may name another disk of a target whose
@@ -234,17 +225,8 @@ func TestWhatIsLeftToADiskWhileItIsRefusedGoesWithIt(t *testing.T) {
 	if _, err := b.Setup(t.Context(), refused); err == nil || !strings.Contains(err.Error(), "in use for something else") {
 		t.Fatal(err)
 	}
-	names, err := b.Left()
-	if err != nil || len(names) != 1 {
-		t.Fatalf("%q, %v", names, err)
-	}
-	if left, err := b.Settle(t.Context(), names[0]); left || err != nil {
-		t.Errorf("%v, %v", left, err)
-	}
-	b.bare()
-	if !b.wasAsked(node+"--logout") || b.read(recordOfPortal) != "" {
-		t.Errorf("the session stays; asked\n%s", b.read("asked"))
-	}
+	b.settlesTheOne()
+	b.hasNoSession()
 }
 
 // TestTheInterfaceOfADiskGoesWithItThoughItsTargetIsUsedStill, by a session that was not begun

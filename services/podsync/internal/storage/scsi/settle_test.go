@@ -74,14 +74,7 @@ func TestADeviceThatIsShownToAPodThatIsGoneIsTakenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.restart()
-	names, err := b.Left()
-	if err != nil || len(names) != 1 {
-		t.Fatalf("%q, %v", names, err)
-	}
-	if left, err := b.Settle(t.Context(), names[0]); left || err != nil {
-		t.Errorf("%v, %v", left, err)
-	}
-	b.bare()
+	b.settlesTheOne()
 }
 
 // TestADiskThatSomebodyHoldsIsNotTakenAway: nor is the session with its target ended, and
