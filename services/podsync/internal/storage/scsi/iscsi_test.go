@@ -307,25 +307,6 @@ func TestADiskIsWaitedForUntilItsLinkIsThere(t *testing.T) {
 	<-made
 }
 
-func TestThatIscsiadmIsMissingIsSaidWithWhatToInstall(t *testing.T) {
-	b := newBench(t)
-	if err := os.Remove(filepath.Join(b.host, "bin/iscsiadm")); err != nil {
-		t.Fatal(err)
-	}
-	_, err := b.Setup(t.Context(), b.inline("uid-1", "v", source(0)))
-	if err == nil || !strings.Contains(err.Error(), "this node has no iscsiadm: install open-iscsi (Debian, SUSE) or iscsi-initiator-utils (Red Hat)") {
-		t.Error(err)
-	}
-	names, err := b.Left() // and is no reason for the cluster to think that it is used here
-	if err != nil || len(names) != 1 {
-		t.Fatalf("%q, %v", names, err)
-	}
-	if left, err := b.Settle(t.Context(), names[0]); left || err != nil {
-		t.Errorf("%v, %v", left, err)
-	}
-	b.bare()
-}
-
 func TestWhatAProgramWouldReadAsAnOptionIsRefused(t *testing.T) {
 	b := newBench(t)
 	for name, change := range map[string]func(*v1.ISCSIVolumeSource){

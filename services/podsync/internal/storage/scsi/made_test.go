@@ -38,7 +38,7 @@ func TestARecordIsKnownToBeOursBeforeItIsMade(t *testing.T) {
 		if b.read(recordOfPortal) != "" { // what comes after it is not done either
 			return "", crashed
 		}
-		said, err := run(ctx, program, args...)
+		said, err := b.here(ctx, program, args...)
 		if b.read(recordOfPortal) != "" {
 			return "", crashed
 		}

@@ -195,14 +195,6 @@ func TestARecordOfAnotherPlaceIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestOfWhatAProgramSaysLittleIsHeld(t *testing.T) {
-	b := newBench(t)
-	said, err := b.iscsiadm(t.Context(), "-m", "speaks")
-	if len(said) != mostSaid || err != nil {
-		t.Errorf("%d bytes, %v", len(said), err)
-	}
-}
-
 // TestTheKernelSaysWhereADeviceIsShown needs root, for a device that is bound.
 func TestTheKernelSaysWhereADeviceIsShown(t *testing.T) {
 	if os.Geteuid() != 0 {
