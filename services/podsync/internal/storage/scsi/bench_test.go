@@ -321,16 +321,23 @@ func iscsiadm(host string, args []string) (said string, code int) {
 	case strings.HasSuffix(line, "-m speaks"):
 		return strings.Repeat("x", 1<<20), 0
 	case strings.HasSuffix(line, "-o show") && of["-m"] == "node":
-		if _, err := os.Stat(filepath.Join(host, "nodes", of["-T"], of["-p"])); err != nil {
+		record, err := os.ReadFile(filepath.Join(host, "nodes", of["-T"], of["-p"]))
+		if err != nil {
 			return "iscsiadm: No records found\n", codeNoObject
 		}
+		return string(record), 0
 	case strings.HasSuffix(line, "-o show"):
 		return "# BEGIN RECORD 2.1.8\niface.iscsi_ifacename = default\niface.net_ifacename = <empty>\niface.transport_name = tcp\niface.initiatorname = <empty>\n# END RECORD\n", 0
 	case strings.HasSuffix(line, "--discover"):
 		makeFile(host, "nodes/"+othersRecord, "as the target says")
 		makeFile(host, "nodes/iqn.2001-04.example:further/"+portal, "as the target says")
 	case strings.HasSuffix(line, "-o new") && of["-m"] == "node":
-		makeFile(host, "nodes/"+of["-T"]+"/"+of["-p"], "new")
+		makeFile(host, "nodes/"+of["-T"]+"/"+of["-p"], "# BEGIN RECORD 2.1.8\nnode.startup = automatic\nnode.session.scan = auto\n# END RECORD\n")
+	case strings.Contains(line, "-o update") && of["-m"] == "node":
+		at := filepath.Join(host, "nodes", of["-T"], of["-p"])
+		record, _ := os.ReadFile(at)
+		lines := slices.DeleteFunc(strings.SplitAfter(string(record), "\n"), func(l string) bool { return strings.HasPrefix(l, of["-n"]+" = ") })
+		_ = os.WriteFile(at, []byte(strings.Join(lines, "")+of["-n"]+" = "+of["-v"]+"\n"), 0o600)
 	case strings.HasSuffix(line, "-o delete") && of["-m"] == "node":
 		_ = os.Remove(filepath.Join(host, "nodes", of["-T"], of["-p"]))
 	case strings.HasSuffix(line, "--login"):
@@ -338,6 +345,8 @@ func iscsiadm(host string, args []string) (said string, code int) {
 			return "iscsiadm: cannot make connection to " + of["-p"] + "\n", 24
 		}
 		begin(host, of["-p"])
+	case strings.HasSuffix(line, "--logout") && refuses("logout-"+of["-p"]):
+		return "iscsiadm: initiator reported error (9 - internal error)\n", 9
 	case strings.HasSuffix(line, "--logout"):
 		found, _ := filepath.Glob(filepath.Join(host, "sys/class/iscsi_host/host*/device/session*/connection*/iscsi_connection/*/address"))
 		if len(found) == 0 {

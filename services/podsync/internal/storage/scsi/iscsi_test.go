@@ -44,7 +44,7 @@ func TestADiskOfAnISCSITargetIsLoggedInToMountedAndTakenAway(t *testing.T) {
 		t.Errorf("the cluster knows of %q", names)
 	}
 	kept := b.read("root/plugins/kubernetes.io/iscsi/iface-default/" + portal + "-" + iqn + "-lun-1/iscsi.json")
-	if want := `{"VolName":"v","Portals":["` + portal + `"],"Iqn":"` + iqn + `","Lun":"1","InitIface":"default","Iface":"default","InitiatorName":"","TargetPortal":"192.0.2.1","Made":[{"Portal":"` + portal + `","Iface":"default","Record":true,"Boot":"boot-1"}]}` + "\n"; kept != want {
+	if want := `{"VolName":"v","Portals":["` + portal + `"],"Iqn":"` + iqn + `","Lun":"1","InitIface":"default","Iface":"default","InitiatorName":"","TargetPortal":"192.0.2.1","Made":[{"Portal":"` + portal + `","Iface":"default","Record":true,"Written":true,"Boot":"boot-1"}]}` + "\n"; kept != want {
 		t.Errorf("kept is %s", kept)
 	}
 
