@@ -190,13 +190,23 @@ type Ending struct {
 	Ended bool
 }
 
+// overdue says of a pod that podsync ends whether it has had its time: nothing comes of
+// asking again, and it would be waited for once more while others could go. The zero value
+// is none.
+func overdue(e Ending) string {
+	if e.Since.IsZero() || time.Since(e.Since) < e.Grace+lateness {
+		return ""
+	}
+	return "it is being stopped, and has not ended in its time"
+}
+
 // adopt takes in the pods that podsync ends by what a run before this one has decided:
 // else another would go for the same shortage.
 func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 	now := time.Now()
 	for _, pod := range beingEnded(pods) {
 		e := pods.Endings[pod.UID]
-		if e.Reason != eviction.Reason || l.stopping[pod.UID] != nil || now.Before(l.skip[pod.UID]) || now.Sub(e.Since) >= e.Grace+lateness {
+		if e.Reason != eviction.Reason || l.stopping[pod.UID] != nil || now.Before(l.skip[pod.UID]) || overdue(e) != "" {
 			continue
 		}
 		s := &stopping{
