@@ -62,19 +62,22 @@ func (l *Loop) ask(ctx context.Context, s *stopping) {
 // hear takes in what podsync has answered meanwhile.
 func (l *Loop) hear(ctx context.Context) {
 	for _, s := range l.stopping {
-		if s.ask == nil || !s.ask.finished() {
-			continue
-		}
-		a, first := s.ask, s.answered.IsZero()
-		s.ask, s.answered = nil, a.at
-		if ctx.Err() != nil {
-			return
-		}
-		if first {
-			l.note(ctx, l.first(s, a))
-		} else {
-			l.later(ctx, s, a)
-		}
+		l.hearOf(ctx, s)
+	}
+}
+
+// hearOf takes in what podsync has answered about a pod, which may not be waited for after
+// that.
+func (l *Loop) hearOf(ctx context.Context, s *stopping) {
+	if s.ask == nil || !s.ask.finished() || ctx.Err() != nil {
+		return
+	}
+	a, first := s.ask, s.answered.IsZero()
+	s.ask, s.answered = nil, a.at
+	if first {
+		l.note(ctx, l.first(s, a))
+	} else {
+		l.later(ctx, s, a)
 	}
 }
 

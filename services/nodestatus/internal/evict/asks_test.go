@@ -278,3 +278,18 @@ func TestAPodThatPodsyncCannotEndInItsTimeIsNotChosenAgain(t *testing.T) {
 		w.wantStops("in five minutes", "hog")
 	})
 }
+
+// Its answer may be heard late, as when the loop waits for figures meanwhile.
+func TestAPodThatHasEndedBeforePodsyncAnswersIsTold(t *testing.T) {
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 950*mi, 0)
+		w.set(func() { w.hangs = map[string]time.Duration{"hog": 4 * time.Second} })
+		w.pass(time.Second)
+		w.end("hog")
+		w.pass(10 * time.Second)
+		w.wantStops("in all", "hog")
+		if d := w.last(); d.Outcome != Evicted || d.Chosen.Name != "hog" || w.metric("kubelet_evictions", "memory.available") != 1 {
+			t.Errorf("%+v", d)
+		}
+	})
+}
