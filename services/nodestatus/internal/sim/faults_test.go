@@ -23,7 +23,7 @@ func (m *maker) fault(at time.Duration) {
 			time.AfterFunc(long, func() { w.set(func() { end(w); w.tell("over:", what) }) })
 		})
 	}
-	switch m.rng.IntN(15) {
+	switch m.rng.IntN(16) {
 	case 0:
 		between("stats", "stats is dead", func(w *world) { w.stats.down = true; w.stats.life++ }, func(w *world) {
 			w.stats.down, w.namelessUntil = false, time.Now().Add(2*time.Second)
@@ -56,6 +56,8 @@ func (m *maker) fault(at time.Duration) {
 	case 14:
 		how := fakeapiserver.Partition(1 + m.rng.IntN(2))
 		between("apiserver", "the apiserver is away", func(w *world) { w.partitioned = true; w.api.Partition(how) }, func(w *world) { w.partitioned = false; w.api.Heal() })
+	case 15:
+		between("files", "stats has no time for all open files", func(w *world) { w.manyFiles = true }, func(w *world) { w.manyFiles = false })
 	}
 }
 

@@ -88,7 +88,7 @@ func (j *judge) windowLocked(r good) (then time.Time, tight bool) {
 	if isDisk(r) {
 		window = 9 * time.Second
 	}
-	if j.wrongLocked(now.Add(-window-15*time.Second), "stats", "podsync", "nodestatus", "figures", "hung", "full") {
+	if j.wrongLocked(now.Add(-window-15*time.Second), "stats", "podsync", "nodestatus", "figures", "hung", "full", "files") {
 		return now.Add(-window - 16*time.Second), false
 	}
 	return now.Add(-window), true
@@ -186,7 +186,7 @@ func (j *judge) turnLocked(p *pod, a *asked, k *mark) {
 	if isDisk(k.r) && tight {
 		then = latest(then, k.begun) // What was measured before says nothing of who has filled it.
 	}
-	if isDisk(k.r) && (j.wrongLocked(time.Now().Add(-45*time.Second), "hung", "stats") || p.slow > 0) {
+	if isDisk(k.r) && (j.wrongLocked(time.Now().Add(-45*time.Second), "hung", "stats", "files") || p.slow > 0) {
 		return
 	}
 	m := j.w.machine
@@ -348,7 +348,7 @@ func (j *judge) explained(run *run, p *pod, a *asked, then time.Time) {
 }
 
 func (j *judge) figuresLocked(p *pod, a *asked, usage uint64, then time.Time) {
-	if isDisk(a.mark.r) && (p.slow > 0 || j.wrongLocked(then.Add(-time.Minute), "hung", "stats", "podsync")) || j.wrongLocked(then, "stats", "podsync") {
+	if isDisk(a.mark.r) && (p.slow > 0 || j.wrongLocked(then.Add(-time.Minute), "hung", "stats", "podsync", "files")) || j.wrongLocked(then, "stats", "podsync") {
 		return
 	}
 	low, high := ^uint64(0), uint64(0)

@@ -16,7 +16,7 @@ const (
 	knownIn = 4 * time.Second
 )
 
-var peers = []string{"stats", "podsync", "nodestatus", "figures", "hung", "full"}
+var peers = []string{"stats", "podsync", "nodestatus", "figures", "hung", "full", "files"}
 
 // tickLocked judges each second what should have happened.
 func (j *judge) tickLocked() {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -111,15 +110,21 @@ func newScenario(seed int64) *scenario {
 	for range 3 + m.rng.IntN(7) {
 		m.pods = append(m.pods, m.pod())
 	}
+	var incidents []time.Duration
 	for range 3 + m.rng.IntN(8) {
-		m.incident(m.when())
+		incidents = append(incidents, m.when())
+		m.incident(incidents[len(incidents)-1])
 	}
 	for range m.rng.IntN(5) {
 		p := m.pod()
 		m.add(m.when(), "another pod "+p.name, func(w *world) { w.add(p) })
 	}
 	for range m.rng.IntN(6) {
-		m.fault(m.when())
+		at := m.when()
+		if m.rng.IntN(3) > 0 { // What goes wrong when something is short matters more.
+			at = max(0, pick(m, incidents...)+time.Duration(m.rng.Int64N(int64(20*time.Second)))-10*time.Second)
+		}
+		m.fault(at)
 	}
 	m.add(m.noisy, "nothing is wrong any more", func(w *world) { w.set(func() { w.calmLocked() }) })
 	m.long = m.noisy + m.transition + 4*time.Minute
@@ -325,13 +330,4 @@ func (w *world) giveLocked(rank int) {
 	if p := w.anyLocked(rank); p.alive {
 		w.machine.uses[p.name] = p.first
 	}
-}
-
-// text is what happens in a scenario, for who reads it.
-func (s *scenario) text() string {
-	var out strings.Builder
-	for _, a := range s.acts {
-		fmt.Fprintln(&out, a.at, a.what)
-	}
-	return out.String()
 }

@@ -49,11 +49,13 @@ type world struct {
 	// restarting: nodestatus is dead, and is to begin anew.
 	restarting bool
 
-	// What is wrong at the moment. full: podsync cannot keep what it is told. hung are what
+	// What is wrong at the moment. full: podsync cannot keep what it is told. manyFiles:
+	// stats has no time for the open files of some pods. hung are what
 	// is not measured, for a filesystem does not answer. jumpFrame and jumpSummary are wrong
 	// figures of the next look. partialUntil is how long podsync does not know all its pods,
 	// gathers for how long after its start; namelessUntil how long stats does not know any.
 	full, partitioned           bool
+	manyFiles                   bool
 	hung                        map[good]bool
 	jumpFrame, jumpSummary      map[good]uint64
 	partialUntil, namelessUntil time.Time
