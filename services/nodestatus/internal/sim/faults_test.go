@@ -23,7 +23,7 @@ func (m *maker) fault(at time.Duration) {
 			time.AfterFunc(long, func() { w.set(func() { end(w); w.tell("over:", what) }) })
 		})
 	}
-	switch m.rng.IntN(16) {
+	switch m.rng.IntN(18) {
 	case 0:
 		between("stats", "stats is dead", func(w *world) { w.stats.down = true; w.stats.life++ }, func(w *world) {
 			w.stats.down, w.namelessUntil = false, time.Now().Add(2*time.Second)
@@ -51,7 +51,7 @@ func (m *maker) fault(at time.Duration) {
 		m.add(at, "podsync is killed", func(w *world) { w.set(func() { w.killPodsyncLocked(long / 4) }) })
 	case 12:
 		between("full", "podsync's disk is full", func(w *world) { w.full = true }, func(w *world) { w.full = false })
-	case 13:
+	case 13, 16, 17:
 		m.nodestatusDies(at, long/6)
 	case 14:
 		how := fakeapiserver.Partition(1 + m.rng.IntN(2))
