@@ -257,3 +257,39 @@ func TestWhatAPodLeavesThatWentForMemoryBeforeARestartGoesBeforeAnotherHasToForA
 		w.wantStops("when they are gone")
 	})
 }
+
+// Nothing comes of asking again, and others would be waited with once more.
+func TestAPodThatPodsyncCannotEndInItsTimeIsNotChosenAgain(t *testing.T) {
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 500*mi, 0)
+		w.set(func() { w.otherMemory, w.takes["hog"], w.endings = 450*mi, time.Hour, ending("memory", 0) })
+		w.pass(5 * time.Minute)
+		w.wantStops("while it is ended since before")
+		w.pod("other", 1*mi, 0)
+		w.pass(20 * time.Second)
+		w.wantStops("when there is another", "other")
+	})
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 500*mi, 0)
+		w.set(func() { w.otherMemory, w.takes["hog"] = 450*mi, time.Hour })
+		w.pass(2 * time.Second)
+		w.set(func() { w.endings = ending("memory", 0) })
+		w.pass(5 * time.Minute)
+		w.wantStops("in five minutes", "hog")
+	})
+}
+
+// Its answer may be heard late, as when the loop waits for figures meanwhile.
+func TestAPodThatHasEndedBeforePodsyncAnswersIsTold(t *testing.T) {
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 950*mi, 0)
+		w.set(func() { w.hangs = map[string]time.Duration{"hog": 4 * time.Second} })
+		w.pass(time.Second)
+		w.end("hog")
+		w.pass(10 * time.Second)
+		w.wantStops("in all", "hog")
+		if d := w.last(); d.Outcome != Evicted || d.Chosen.Name != "hog" || w.metric("kubelet_evictions", "memory.available") != 1 {
+			t.Errorf("%+v", d)
+		}
+	})
+}
