@@ -119,3 +119,11 @@ func idle(ctx context.Context, f flags) error {
 	<-ctx.Done()
 	return nil
 }
+
+// child has a child take memory, says how that ended, and goes on.
+func child(ctx context.Context, f flags) error {
+	hungry := exec.CommandContext(ctx, "/proc/self/exe", "take", "mebibytes="+f.text("mebibytes", "0"))
+	fmt.Println("the child has ended:", hungry.Run())
+	<-ctx.Done()
+	return nil
+}
