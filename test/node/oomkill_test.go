@@ -19,11 +19,27 @@ import (
 // limited is what the containers may have that take more, in MiB: a hog takes twice as much.
 const limited = 64
 
-// hungry is a pod that takes more memory than it may, by itself or by a child.
+// hungry is a pod whose container takes more memory than it may, by itself or by a child.
+// Beside it is another one, so that the pod may have more than that.
 func hungry(name, command string) *corev1.Pod {
 	p := app(name, command, fmt.Sprintf("mebibytes=%d", 2*limited))
-	p.Spec.Containers[0].Resources = cpuAndMemory("50m", fmt.Sprintf("%dMi", limited), "500m", fmt.Sprintf("%dMi", limited))
+	beside := app("", "sleep").Spec.Containers[0]
+	beside.Name = "beside"
+	p.Spec.Containers = append(p.Spec.Containers, beside)
+	for i := range p.Spec.Containers {
+		p.Spec.Containers[i].Resources = cpuAndMemory("50m", fmt.Sprintf("%dMi", limited), "500m", fmt.Sprintf("%dMi", limited))
+	}
 	return p
+}
+
+// appOf is what a pod's status says of the container that takes too much.
+func appOf(p *corev1.Pod) (s corev1.ContainerStatus) {
+	for _, s := range p.Status.ContainerStatuses {
+		if s.Name == "app" {
+			return s
+		}
+	}
+	return s
 }
 
 // On cgroup v1, and on v2 with singleProcessOOMKill, the kernel ends one process of a
@@ -47,7 +63,7 @@ func TestWhomTheKernelKillsForMemoryIsToldWhetherTheContainerLivesOnOrNot(t *tes
 // parser reads in the same kernel's log.
 func childWasKilled(h *house, theirs <-chan *oomparser.OomInstance) {
 	p := h.waitReady("parent", time.Minute)
-	id := strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://")
+	id := strings.TrimPrefix(appOf(p).ContainerID, "containerd://")
 	var kill *oomparser.OomInstance
 	for over := time.After(2 * time.Minute); kill == nil; {
 		select {
@@ -91,7 +107,7 @@ func childWasKilled(h *house, theirs <-chan *oomparser.OomInstance) {
 	}
 	again, err := h.pod("parent")
 	h.must(err)
-	c := again.Status.ContainerStatuses[0]
+	c := appOf(again)
 	if !isReady(again) || restarts(again) > 0 || c.LastTerminationState.Terminated != nil || !strings.HasSuffix(c.ContainerID, id) {
 		h.Errorf("the container whose child was killed did not live on: %s, %+v", describe(again), c)
 	}
@@ -127,13 +143,10 @@ func wholeWasKilled(h *house) {
 		if err != nil {
 			return err
 		}
-		for _, c := range p.Status.ContainerStatuses {
-			// Of one of several the runtime may miss the kernel's word, for its cgroup is gone so soon.
-			if end := c.LastTerminationState.Terminated; end != nil && end.Reason == "OOMKilled" && end.ExitCode == 137 && c.RestartCount > 0 {
-				return nil
-			}
-		}
-		return fmt.Errorf("%s", describe(p))
+		// Of one of several the runtime may miss the kernel's word, for its cgroup is gone so soon.
+		c := appOf(p)
+		end := c.LastTerminationState.Terminated
+		return boolError(end != nil && end.Reason == "OOMKilled" && end.ExitCode == 137 && c.RestartCount > 0, "%s", describe(p))
 	})
 	if onKubelet() {
 		return
