@@ -87,6 +87,7 @@ func (h *house) crosses(name string, told bool) {
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()
+	created := time.Now()
 	h.create(app(name, "take", fmt.Sprintf("mebibytes=%d", podsMemory-keepFree+30)))
 	var at, known, ended time.Time
 	select {
@@ -95,7 +96,7 @@ func (h *house) crosses(name string, told bool) {
 		h.Fatal("the threshold is not crossed")
 	}
 	h.quietly(time.Minute, "podsync is told", func() error {
-		known = h.pressureKnown(at)
+		known = h.pressureKnown(created) // Who is told may be quicker than who looks here.
 		return boolError(!known.IsZero(), "nodestatus has not told podsync")
 	})
 	h.quietly(time.Minute, name+" ends", func() error {
@@ -187,8 +188,8 @@ func (h *house) podsLeft() (uint64, error) {
 	return numbers[0] - min(numbers[0], numbers[1]-min(numbers[1], numbers[2])), nil
 }
 
-// pressureKnown is when nodestatus had told podsync that memory is short, after a moment;
-// zero: not yet. It says so itself.
+// pressureKnown is when nodestatus had told podsync that memory is short, after a moment,
+// by what it logs; zero: not yet.
 func (h *house) pressureKnown(after time.Time) time.Time {
 	h.Helper()
 	data, err := os.ReadFile(h.node.Processes["nodestatus"].LogFile())
