@@ -28,6 +28,10 @@ const (
 	// heardWithin is far more than a notice takes on a busy machine, and far less than
 	// what is due takes.
 	heardWithin = 30 * time.Second
+	// armedEventfds are what stats has when the kernel tells of crossings: one of Go's, and
+	// for nodestatus and for the test each one that ends what is told and one on which a
+	// crossing is told. Without the latter memory would be looked at each second.
+	armedEventfds = 1 + 2*2
 )
 
 // How long it is until a shortage of memory is known, by itself, and then until somebody goes.
@@ -53,30 +57,26 @@ func TestMemoryThatCrossesItsThresholdIsKnownBeforeAnybodyGoes(t *testing.T) {
 				_, err := h.podsLeft()
 				return err
 			})
-			if told && unified() {
-				t.Log("cgroup v2 tells of no threshold")
+			var heard <-chan time.Time
+			if told && !unified() { // cgroup v2 tells of no threshold.
+				heard = h.hears()
+				h.eventually(time.Minute, "the kernel is asked to tell", func() error {
+					return boolError(h.eventfds() == armedEventfds, "stats has %d eventfds, not %d", h.eventfds(), armedEventfds)
+				})
 			}
 			for n := range crossings {
-				h.crosses(fmt.Sprintf("hog-%d", n), told)
+				h.crosses(fmt.Sprintf("hog-%d", n), heard)
 			}
 		})
 	}
 }
 
-// crosses has a pod cross the threshold, and writes down when that was known to whom.
-func (h *house) crosses(name string, told bool) {
+// crosses has a pod cross the threshold, and writes down when that was known to whom; heard,
+// if it is not nil, is when who watches here has heard of it.
+func (h *house) crosses(name string, heard <-chan time.Time) {
 	h.Helper()
 	ctx, stop := context.WithTimeout(h.ctx, 3*time.Minute)
 	defer stop()
-	before := h.eventfds()
-	heard := h.hears(ctx)
-	if told && !unified() {
-		// One that ends what is told, and one on which a crossing is told. Else memory would be
-		// looked at each second.
-		h.quietly(time.Minute, "the kernel is asked to tell", func() error {
-			return boolError(h.eventfds() == before+2, "stats has %d eventfds, and had %d", h.eventfds(), before)
-		})
-	}
 	crossed := make(chan time.Time, 1)
 	go func() { // as fine as the kernel's account is
 		for ctx.Err() == nil {
@@ -105,7 +105,7 @@ func (h *house) crosses(name string, told bool) {
 		return errors.Join(err, boolError(!ended.IsZero(), "it has not ended"))
 	})
 	text := fmt.Sprintf("podsync knows of it %s after it, and the hog has ended after %s", known.Sub(at).Round(time.Millisecond), ended.Sub(at).Round(time.Millisecond))
-	if told && !unified() {
+	if heard != nil {
 		select {
 		case when := <-heard:
 			text += fmt.Sprintf("; who looks at nothing has heard of it after %s", when.Sub(at).Round(time.Millisecond))
@@ -119,29 +119,32 @@ func (h *house) crosses(name string, told bool) {
 }
 
 // hears watches the signals as nodestatus does, but for how often all are measured, and says
-// when one told that less is left than has to be.
-func (h *house) hears(ctx context.Context) <-chan time.Time {
+// each time that less is left than has to be, after enough was.
+func (h *house) hears() <-chan time.Time {
 	h.Helper()
 	conn, err := rpc.Dial(filepath.Join(h.node.SocketDir, "stats.sock"))
 	h.must(err)
-	context.AfterFunc(ctx, func() { conn.Close() })
-	stream, err := statsv1.NewStatsServiceClient(conn).WatchSignals(ctx, &statsv1.WatchSignalsRequest{
+	h.Cleanup(func() { conn.Close() })
+	stream, err := statsv1.NewStatsServiceClient(conn).WatchSignals(h.ctx, &statsv1.WatchSignalsRequest{
 		Period: durationpb.New(seldom), Marks: []*statsv1.Mark{{Signal: "allocatableMemory.available", Quantity: keepFree << 20}},
 	})
 	h.must(err)
 	_, err = stream.Recv() // All is measured once, and what the kernel is to tell is known.
 	h.must(err)
-	heard := make(chan time.Time, 1)
+	heard := make(chan time.Time, crossings)
 	go func() {
-		for {
+		for short := false; ; {
 			frame, err := stream.Recv()
 			if err != nil {
 				return
 			}
 			for _, s := range frame.GetSignals() {
-				if s.GetName() == "allocatableMemory.available" && s.GetAvailable() < keepFree<<20 {
+				if s.GetName() != "allocatableMemory.available" {
+					continue
+				}
+				was := short
+				if short = s.GetAvailable() < keepFree<<20; short && !was {
 					heard <- time.Now()
-					return
 				}
 			}
 		}
