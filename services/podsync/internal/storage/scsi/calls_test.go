@@ -21,6 +21,8 @@ type answers struct {
 	of    string
 	// whose are the namespaces that it was asked for.
 	whose []string
+	// gives is how it goes to give files to a group.
+	gives error
 }
 
 func (a *answers) Do(ctx context.Context, _, call string, args ...string) (string, error) {
@@ -52,7 +54,7 @@ func (a *after) Do(ctx context.Context, whose, call string, args ...string) (str
 }
 
 func (a *answers) Follow(context.Context, string, func(string), string, ...string) (string, error) {
-	return "{}", nil
+	return "{}", a.gives
 }
 
 func TestADiskIsReleasedByTheKernelsFile(t *testing.T) {

@@ -233,16 +233,21 @@ func settingsOf(shown string) (map[string]string, error) {
 // logIn logs in to a target by a portal. Nothing is discovered: the volume names the target,
 // and whoever answers at the portal, which may be of a pod's own spec, would say which records
 // of whatever targets this node makes, and writes anew, and may log in to at its next boot. A
-// record that is not ours is used as it is: the machine's own disks may be had by it.
+// record that is not ours is used as it is: the machine's own disks may be had by it. With words
+// for CHAP it is of use to who may say so in a PersistentVolume only: they were not given to
+// whoever makes pods.
 func (v *Volumes) logIn(ctx context.Context, l *login, portal string) error {
 	t := l.target
 	node := []string{"-m", "node", "-p", portal, "-T", t.Iqn, "-I", t.Iface}
 	before := t.at(portal)
 	begun := before
 	begun.Boot = v.cfg.Boot
-	others, err := v.taken(ctx, node, before)
+	others, words, err := v.taken(ctx, node, before)
 	if err != nil {
 		return fmt.Errorf("iscsi: failed to look for the record of %s at portal %s: %w", t.Iqn, portal, err)
+	}
+	if words && l.want.inline {
+		return fmt.Errorf("iscsi: the node has a record of %s at portal %s that was not made for a volume and has CHAP credentials, which no volume in a pod's own spec gets; use a PersistentVolume, or have the node's administrator remove the record", t.Iqn, portal)
 	}
 	begun.Record, begun.Written = !others, false // until it is made anew
 	if err := v.note(l.place, t, begun); err != nil {
@@ -308,13 +313,18 @@ func (v *Volumes) makeRecord(ctx context.Context, l *login, node []string, porta
 	return written, nil
 }
 
+// chapPrefix is what the names of settings for CHAP begin with.
+const chapPrefix = "node.session.auth."
+
+func chapWords() [4]string { return [4]string{"username", "password", "username_in", "password_in"} }
+
 // chap sets the words for CHAP. They are in no error.
 func chap(do func(of []string, more ...string) error, of []string, words map[string]string) error {
-	const prefix = "node.session.auth."
+	const prefix = chapPrefix
 	if err := do(of, "-o", "update", "-n", prefix+"authmethod", "-v", "CHAP"); err != nil {
 		return err
 	}
-	for _, key := range []string{"username", "password", "username_in", "password_in"} {
+	for _, key := range chapWords() {
 		word := strings.TrimSuffix(words[prefix+key], "\n")
 		if word == "" {
 			continue

@@ -197,16 +197,32 @@ func (v *Volumes) dropInterfaces(ctx context.Context, t *target, useless []made,
 }
 
 // taken says whether iscsiadm has a record that is somebody else's: any, if none was made, and
-// else one that does not say what was written.
-func (v *Volumes) taken(ctx context.Context, node []string, m made) (bool, error) {
+// else one that does not say what was written; and whether that has words for CHAP.
+func (v *Volumes) taken(ctx context.Context, node []string, m made) (others, words bool, err error) {
 	if m.Record && !m.Written {
-		return false, nil // it may be half made
+		return false, false, nil // it may be half made
 	}
 	shown, err := v.iscsiadm(ctx, slices.Concat(node, []string{"-o", "show"})...)
 	if err != nil && unless(err, codeNoObject) == nil {
-		return false, nil
+		return false, false, nil
 	}
-	return err == nil && (!m.Record || !asWritten(shown)), err
+	others = err == nil && (!m.Record || !asWritten(shown))
+	return others, others && hasWords(shown), err
+}
+
+// hasWords says whether a record has words for CHAP: they are used whatever its method is.
+// Source: https://github.com/open-iscsi/open-iscsi/blob/master/usr/initiator_common.c
+func hasWords(shown string) bool {
+	words := chapWords()
+	for line := range strings.Lines(shown) {
+		key, value, is := strings.Cut(strings.TrimSpace(line), " = ")
+		if name, ours := strings.CutPrefix(key, chapPrefix); !is || !ours || value == "" || value == "<empty>" {
+			continue
+		} else if slices.Contains(words[:], name) || name == "authmethod" && value != "None" {
+			return true
+		}
+	}
+	return false
 }
 
 // byHand are what is written into each record: the machine's boot must not wait for it, and
@@ -236,7 +252,7 @@ func (v *Volumes) undo(ctx context.Context, t *target, m made, sessions []sessio
 		return nil
 	}
 	if m.Record {
-		theirs, err := v.taken(ctx, node, m)
+		theirs, _, err := v.taken(ctx, node, m)
 		if err != nil {
 			return fmt.Errorf("look whose record of %s at %s it is: %w", t.Iqn, m.Portal, err)
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -80,6 +82,43 @@ func TestARecordOfTheAdministratorsIsUsedAsItIs(t *testing.T) {
 	}
 	if asked := b.read("asked"); b.read(recordOfPortal) != "the administrator's" || strings.Contains(asked, "-o new") || strings.Contains(asked, "-o update") {
 		t.Errorf("it is changed; asked\n%s", asked)
+	}
+}
+
+// TestAPodsOwnSpecIsNotLoggedInWithTheAdministratorsWords: his record of a target has them, which
+// he gave to nobody who makes pods. A kubelet makes it anew, and such a target refuses the volume.
+func TestAPodsOwnSpecIsNotLoggedInWithTheAdministratorsWords(t *testing.T) {
+	const none = "node.session.auth.authmethod = None\nnode.session.auth.username = <empty>\nnode.session.auth.password = <empty>\n"
+	own := source(0)
+	own.ISCSI.SessionCHAPAuth = true
+	claimed := v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: iqn}}
+	for name, tt := range map[string]struct {
+		record string
+		of     func(b *bench) volume.Request
+		gets   bool
+	}{
+		"by words":                {"node.session.auth.authmethod = CHAP\nnode.session.auth.password = ********\n", func(b *bench) volume.Request { return b.inline("uid-1", "v", source(0)) }, false},
+		"by words without method": {"node.session.auth.authmethod = None\nnode.session.auth.username = admin\n", func(b *bench) volume.Request { return b.inline("uid-1", "v", source(0)) }, false},
+		"with words of its own":   {"node.session.auth.authmethod = CHAP\n", func(b *bench) volume.Request { return b.inline("uid-1", "v", own) }, false},
+		"by a record without":     {none, func(b *bench) volume.Request { return b.inline("uid-1", "v", source(0)) }, true},
+		"a PersistentVolume's": {"node.session.auth.authmethod = CHAP\n", func(b *bench) volume.Request {
+			return b.claimed("uid-1", "pv", claimed, v1.PersistentVolumeFilesystem)
+		}, true},
+	} {
+		b := newBench(t)
+		b.make("target.json", `{"0": "sd"}`)
+		b.make(recordOfPortal, tt.record)
+		r := tt.of(b)
+		_, err := b.Setup(t.Context(), r)
+		if (err == nil) != tt.gets || err != nil && !strings.Contains(err.Error(), "has CHAP credentials") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if b.wasAsked(node+"--login") != tt.gets || b.read(recordOfPortal) != tt.record {
+			t.Errorf("%s: the record is %q; asked\n%s", name, b.read(recordOfPortal), b.read("asked"))
+		}
+		if !tt.gets {
+			b.settlesTheOne()
+		}
 	}
 }
 

@@ -47,7 +47,8 @@ func (v *Volumes) placeOf(d disk, block bool) place {
 }
 
 // record is what is kept of a place: the volume may hide what lies in it, or show what its
-// user has put there.
+// user has put there. One of a pod's own place, of no disk, says that its files are not all given
+// to the pod's group yet.
 type record struct {
 	Path  string  `json:"path"`
 	ISCSI *target `json:"iscsi,omitempty"`
@@ -67,26 +68,29 @@ func (v *Volumes) keep(p place, mounted bool) error {
 	r := record{Path: p.path, Others: p.others, Namespace: p.namespace}
 	r.ISCSI, _ = p.disk.(*target)
 	r.FC, _ = p.disk.(*fabric)
-	text, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	file := v.recordOf(p.path)
-	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
-		return err
-	}
-	// Before the place: one without a record is another agent's.
-	if err := fsatomic.WriteFile(file, text, 0o640); err != nil {
+	if err := v.write(r); err != nil { // before the place: one without a record is another agent's
 		return err
 	}
 	if err := os.MkdirAll(p.path, 0o750); err != nil || r.ISCSI == nil || mounted {
 		return err
 	}
-	text, err = json.Marshal(r.ISCSI)
+	text, err := json.Marshal(r.ISCSI)
 	if err != nil {
 		return err
 	}
 	return fsatomic.WriteFile(filepath.Join(p.path, recordFile), append(text, '\n'), 0o640)
+}
+
+func (v *Volumes) write(r record) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	file := v.recordOf(r.Path)
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return err
+	}
+	return fsatomic.WriteFile(file, text, 0o640)
 }
 
 // forget removes a place that nothing is left of; the record goes last.

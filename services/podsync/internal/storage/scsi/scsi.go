@@ -86,7 +86,6 @@ type Volumes struct {
 
 	places turn.Turns // by where a disk is for all pods
 	disks  turn.Turns // by the target, or by the disk of a fabric
-	given  given
 }
 
 // New makes Volumes; it starts nothing.
@@ -107,7 +106,7 @@ func New(cfg Config, deps Deps) *Volumes {
 	if deps.Shown == nil {
 		deps.Shown = func(name string) ([]string, error) { return shown(cfg.Dev, name) }
 	}
-	return &Volumes{cfg: cfg, deps: deps, given: given{all: map[string]bool{}}}
+	return &Volumes{cfg: cfg, deps: deps}
 }
 
 // Calls are what Volumes have processes of their own do.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,29 +18,6 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
-
-// given are the places in pods' directories whose files were given to the pod's group by
-// this process.
-type given struct {
-	mu  sync.Mutex
-	all map[string]bool
-}
-
-func (g *given) has(dir string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.all[dir]
-}
-
-func (g *given) set(dir string, is bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if is {
-		g.all[dir] = true
-	} else {
-		delete(g.all, dir)
-	}
-}
 
 // Setup implements volume.Driver.
 func (v *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, error) {
@@ -77,6 +54,9 @@ func (v *Volumes) mount(ctx context.Context, w *wanted, p place) error {
 			return err
 		}
 		if err := os.MkdirAll(w.dir, 0o750); err != nil {
+			return err
+		}
+		if err := v.toGive(w); err != nil {
 			return err
 		}
 		if err := v.deps.Mounter.Bind(p.path, w.dir); err != nil {
@@ -170,14 +150,25 @@ func (v *Volumes) attach(ctx context.Context, w *wanted, p place) (device string
 	return "", fmt.Errorf("a disk of the kind %s is not known", w.disk.kind())
 }
 
+// toGive keeps, before a volume is mounted, that its files are to be given to the pod's group.
+// Of one that is mounted and of which nothing is kept they were: what the pod has made since stays
+// as the pod has it.
+func (v *Volumes) toGive(w *wanted) error {
+	if w.readOnly || ownership.Of(w.pod) == nil {
+		return nil
+	}
+	return v.write(record{Path: w.dir})
+}
+
 // giveAway gives the files to the pod's group, if that is not done. What does not let
 // itself be given stays as it is, as with the kubelet.
 func (v *Volumes) giveAway(ctx context.Context, w *wanted) error {
-	group := ownership.Of(w.pod)
-	if group == nil || v.given.has(w.dir) {
+	if _, err := os.Lstat(v.recordOf(w.dir)); errors.Is(err, fs.ErrNotExist) {
 		return nil
+	} else if err != nil {
+		return err
 	}
-	change := ownership.Change{Group: group, Given: &atomic.Int64{}}
+	change := ownership.Change{Group: ownership.Of(w.pod), Given: &atomic.Int64{}}
 	if policy := w.pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil {
 		change.OnMismatch = *policy == v1.FSGroupChangeOnRootMismatch
 	}
@@ -194,7 +185,7 @@ func (v *Volumes) giveAway(ctx context.Context, w *wanted) error {
 		err = change.ApplyApart(ctx, v.deps.Apart, mount.Filesystem(w.dir), w.dir)
 	}
 	if err == nil {
-		v.given.set(w.dir, true)
+		err = removeOne(v.recordOf(w.dir))
 	}
 	return err
 }

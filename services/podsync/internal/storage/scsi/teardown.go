@@ -29,9 +29,10 @@ func (v *Volumes) Teardown(ctx context.Context, r volume.Remains) error {
 			return fmt.Errorf("volume %q: %w", r.Name, err)
 		}
 	}
-	v.given.set(r.Dir, false)
-	if err := removeOne(r.Dir); err != nil { // never what is in it
-		return err
+	for _, path := range []string{r.Dir, v.recordOf(r.Dir)} {
+		if err := removeOne(path); err != nil { // never what is in it
+			return err
+		}
 	}
 	v.settleSoon(names)
 	return nil
