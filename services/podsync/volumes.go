@@ -4,6 +4,7 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
@@ -23,7 +24,7 @@ func (w *wiring) setUpVolumes() {
 	cfg, deps := w.cfg, w.deps
 	withCSI := csi.Deps{
 		SELinux: selinux.NewHost(),
-		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: w.pods, Metrics: w.metrics,
+		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: driversPods{w}, Metrics: w.metrics,
 		Cluster: w.objects, Events: w.events,
 	}
 	if deps.DialCSI != nil {
@@ -65,6 +66,16 @@ func (w *wiring) setUpVolumes() {
 
 // disksInUse has the cluster know of disks as of the volumes of CSI drivers.
 type disksInUse struct{ w *wiring }
+
+// driversPods are told that what their CSI drivers failed at may work now: a pod that ends while
+// another of its drivers hangs does not hear of it before that.
+type driversPods struct{ w *wiring }
+
+// ObjectsChanged implements csi.Pods.
+func (d driversPods) ObjectsChanged(uids []types.UID) {
+	d.w.volumes.MayWork(uids)
+	d.w.pods.ObjectsChanged(uids)
+}
 
 // Hold implements scsi.InUse.
 func (d disksInUse) Hold(ctx context.Context, pod *v1.Pod, name v1.UniqueVolumeName, own, stands bool) error {

@@ -143,6 +143,14 @@ func refine(w podstate.Wait, s timeline.Running) podstate.Wait {
 		w.Advice = "if it does not end, look at the server behind the volume and at the node's mounts"
 	case timeline.Place:
 		w.Reason = "it waits for its turn: the runtime is given only so many pods at once; " + w.Reason
+	case timeline.Unmount:
+		w.Object = s.Object
+		w.Reason = fmt.Sprintf("volume %s (%s) is not unmounted yet", s.Object, s.Detail)
+		w.Advice = "if it does not end, look at the server or driver behind the volume, then who keeps the mount busy: findmnt, fuser -m"
+	case timeline.UnmountAgain:
+		w.Object = s.Object
+		w.Reason = fmt.Sprintf("volume %s could not be unmounted: %s", s.Object, plain(s.Detail))
+		w.Advice = "mend what the error names; it is tried again by itself, and other volumes of the pod do not wait for it"
 		w.Advice = "if it does not end, other pods' starts or stops hang in the runtime: look at its log"
 	case timeline.PullTurn:
 		w.Reason = "its pull waits for its turn: " + s.Detail

@@ -148,7 +148,9 @@ type podState struct {
 	works   map[string]*work     // what is under way, by the shared volume's name
 	remotes chan struct{}        // places for what is asked of servers; never changed
 	// namespace is the pod's, and mounts is how many it needs; see room.
+	came    chan struct{}        // closed, and another made, when what failed may work
 	namespace string
+	lanes   lanes                // places with each driver, and of remotes for each server; has a lock of its own
 	mounts    int
 }
 
@@ -226,7 +228,7 @@ func (s *Set) state(uid types.UID) *podState {
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil {
-		st = &podState{turn: make(chan struct{}, 1), works: map[string]*work{}, remotes: make(chan struct{}, atOnce)}
+		st = &podState{turn: make(chan struct{}, 1), works: map[string]*work{}, remotes: make(chan struct{}, atOnce), came: make(chan struct{})}
 		st.clear()
 		s.pods[uid] = st
 	}
