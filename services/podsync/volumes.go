@@ -22,7 +22,9 @@ import (
 // setUpVolumes makes what makes volumes.
 func (w *wiring) setUpVolumes() {
 	cfg, deps := w.cfg, w.deps
+	w.stale = volume.NewStale(w.events)
 	withCSI := csi.Deps{
+		Stale:   w.stale,
 		SELinux: selinux.NewHost(),
 		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: driversPods{w}, Metrics: w.metrics,
 		Cluster: w.objects, Events: w.events,
@@ -31,6 +33,7 @@ func (w *wiring) setUpVolumes() {
 		withCSI.Dial = func(socket string) (peer.Conn, error) { return deps.DialCSI(socket) }
 	}
 	with := volume.Deps{
+		Stale:   w.stale,
 		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
 		Allocatable: w.node.Allocatable, Pods: w.pods, Spec: w.spec,
 	}
@@ -64,9 +67,6 @@ func (w *wiring) setUpVolumes() {
 	w.add("volumes of CSI drivers", w.csi.Run)
 }
 
-// disksInUse has the cluster know of disks as of the volumes of CSI drivers.
-type disksInUse struct{ w *wiring }
-
 // driversPods are told that what their CSI drivers failed at may work now: a pod that ends while
 // another of its drivers hangs does not hear of it before that.
 type driversPods struct{ w *wiring }
@@ -76,6 +76,9 @@ func (d driversPods) ObjectsChanged(uids []types.UID) {
 	d.w.volumes.MayWork(uids)
 	d.w.pods.ObjectsChanged(uids)
 }
+
+// disksInUse has the cluster know of disks as of the volumes of CSI drivers.
+type disksInUse struct{ w *wiring }
 
 // Hold implements scsi.InUse.
 func (d disksInUse) Hold(ctx context.Context, pod *v1.Pod, name v1.UniqueVolumeName, own, stands bool) error {

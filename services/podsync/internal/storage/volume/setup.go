@@ -50,6 +50,9 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 		chosen[name] = true
 	}
 	results := s.each(ctx, pod, func(v *v1.Volume) bool { return len(volumes) == 0 || chosen[v.Name] }, s.setup)
+	for name := range results {
+		s.deps.Stale.Good(pod.UID, name) // what fails now the planner says
+	}
 	return s.record(ctx, st, pod, results)
 }
 
@@ -87,9 +90,6 @@ func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) boo
 	return results
 }
 
-// record keeps what was set up and plans the next refresh. What failed it returns, and
-// keeps no record of: that is the planner's.
-func (s *Set) record(ctx context.Context, st *podState, pod *v1.Pod, results map[string]result) error {
 // one has a volume made when there is a place for that.
 func (s *Set) one(ctx context.Context, r Request, do func(context.Context, Request) (Made, error)) (Made, error) {
 	ended := timeline.Start(ctx, timeline.Volume, r.Volume.Name, sourceOf(r.Volume))
@@ -143,6 +143,9 @@ func (s *Set) drive(ctx context.Context, r Request, driver string) (Made, error)
 	return s.deps.CSI.Setup(ctx, r)
 }
 
+// record keeps what was set up and plans the next refresh. What failed it returns, and
+// keeps no record of: that is the planner's.
+func (s *Set) record(ctx context.Context, st *podState, pod *v1.Pod, results map[string]result) error {
 	var failed podstate.VolumeErrors
 	var next time.Time
 	s.mu.Lock()

@@ -91,6 +91,7 @@ func (s *Set) letGo(uid types.UID) {
 	}
 	s.deps.Objects.Release(uid)
 	s.deps.Tokens.Forget(uid)
+	s.deps.Stale.Forget(uid)
 	if s.deps.Certificates != nil {
 		s.deps.Certificates.Forget(uid)
 	}
