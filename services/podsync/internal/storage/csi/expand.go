@@ -52,12 +52,7 @@ func (c *Volumes) expansion(ctx context.Context, w *wanted, driver *registered, 
 	if !can.StageUnstage {
 		staging = ""
 	}
-	there := isThere(path)
-	if !w.block { // a driver may publish without a mount
-		given, err := readVolumeData(w.dir)
-		there = err == nil && given.id() == w.id()
-	}
-	if !there { // taken down meanwhile
+	if !c.isPublished(w, path) { // taken down meanwhile
 		return peer.Expansion{}, &growth.Error{Kind: growth.Away, Err: fmt.Errorf("the volume is not at %s any more", path)}
 	}
 	secret, err := c.expandSecret(ctx, w)
@@ -67,6 +62,16 @@ func (c *Volumes) expansion(ctx context.Context, w *wanted, driver *registered, 
 	return peer.Expansion{
 		Handle: w.data.VolumeHandle, Path: path, Staging: staging, Bytes: to.Value(), As: w.capability(can, nil), Secret: secret,
 	}, nil
+}
+
+// isPublished says whether a pod has a volume, by what lies beside it: a driver may publish one
+// without a mount, and whoever answers for its filesystem may not.
+func (c *Volumes) isPublished(w *wanted, device string) bool {
+	if w.block {
+		return isThere(device)
+	}
+	given, err := readVolumeData(w.dir)
+	return err == nil && given.id() == w.id()
 }
 
 // asExpansion says what an error of a driver means for a volume that was to be grown.

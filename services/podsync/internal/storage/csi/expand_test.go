@@ -5,10 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -115,5 +118,41 @@ func TestWhyAVolumeDoesNotGrowIsToldApart(t *testing.T) {
 	}
 	if err := old.Expand(t.Context(), old.claimOf("uid-1"), resource.MustParse("2Gi")); kindOf(err) != growth.Unsupported || err.Error() != "NodeExpand is not supported by the CSI driver csi.example.com" {
 		t.Errorf("a driver that cannot: %v", err)
+	}
+}
+
+// TestAVolumeWhoseFilesystemDoesNotAnswerIsGrownWithoutAskingThat: a volume of a driver may be
+// one of a server, or of a process (FUSE). podsync does not look at it itself.
+func TestAVolumeWhoseFilesystemDoesNotAnswerIsGrownWithoutAskingThat(t *testing.T) {
+	b := newStaging(t, grows)
+	r := b.claimOf("uid-1")
+	if _, err := b.Setup(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	target := filepath.Join(b.pvDir("uid-1"), "mount")
+	silent, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("there is no FUSE: %v", err)
+	}
+	options := "rootmode=40000,user_id=0,group_id=0,fd=" + strconv.Itoa(int(silent.Fd()))
+	if err := unix.Mount("silent", target, "fuse.silent", 0, options); err != nil {
+		t.Skipf("mounts are not allowed here: %v", err)
+	}
+	b.fault("NodeExpandVolume", func(context.Context) error { return status.Error(codes.Unavailable, "it does not answer") })
+	ended := make(chan error, 1)
+	go func() { ended <- b.Expand(t.Context(), r, resource.MustParse("2Gi")) }()
+	select {
+	case err := <-ended:
+		if kindOf(err) != growth.Uncertain || len(b.driver.Expanded()) != 1 {
+			t.Errorf("%v; its driver was asked for %v", err, b.driver.Expanded())
+		}
+		silent.Close()
+	case <-time.After(30 * time.Second):
+		t.Error("whoever grows it waits in the kernel for its server, with the volume's turn")
+		silent.Close() // ends what waits
+		<-ended
+	}
+	if err := unix.Unmount(target, unix.MNT_DETACH); err != nil {
+		t.Error(err)
 	}
 }
