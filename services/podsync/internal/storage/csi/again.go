@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 )
 
@@ -13,7 +14,7 @@ import (
 // has its turn; of its ctx only the logger lasts.
 func (c *Volumes) publishAgain(ctx context.Context, st *state, w wanted) {
 	ctx, cancel := context.WithCancel(klog.NewContext(c.life, klog.FromContext(ctx)))
-	st.published[w.dir] = cancel
+	st.published[w.dir].end = cancel
 	c.begin(func() {
 		defer cancel()
 		defer c.deps.Stale.Good(w.pod.UID, w.name)
@@ -47,6 +48,46 @@ func (c *Volumes) publishAgain(ctx context.Context, st *state, w wanted) {
 			}
 		}
 	})
+}
+
+// republish begins to publish the volumes of a driver again and again, or ends that, as what the
+// cluster says of the driver wants it by now. It returns at once: each waits for its turn.
+func (c *Volumes) republish(driver string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, st := range c.volumes {
+		if id.driver == driver && !st.looking {
+			st.looking = c.beginLocked(func() { c.republishOne(id) })
+		}
+	}
+}
+
+func (c *Volumes) republishOne(id volumeID) {
+	st, leave, err := c.enter(c.life, id)
+	if err != nil {
+		return
+	}
+	defer leave()
+	c.mu.Lock()
+	st.looking = false // what changes from now on is looked at anew
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(c.life, c.cfg.Timeout)
+	defer cancel()
+	object, err := c.deps.Objects.CSIDriver(ctx, id.driver)
+	if err != nil && !apierrors.IsNotFound(err) {
+		klog.FromContext(ctx).Info("It cannot be read whether a CSI driver's volumes are to be published again; they are or are not as before", "driver", id.driver, "err", err)
+		return
+	}
+	wants := err == nil && isTrue(object.Spec.RequiresRepublish)
+	for dir, p := range st.published {
+		switch {
+		case wants && p.end == nil && p.wanted.pod != nil:
+			c.publishAgain(ctx, st, p.wanted)
+		case !wants && p.end != nil:
+			p.end()
+			st.published[dir].end = nil
+		}
+	}
 }
 
 // errGone says that a volume is there no more.

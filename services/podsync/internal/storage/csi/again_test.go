@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -118,4 +120,117 @@ func TestThatAVolumeCannotBePublishedAgainIsSaidOnThePodUntilItIs(t *testing.T) 
 	if all := b.deps.Stale.Of(r.Pod.UID); len(all) != 0 {
 		t.Errorf("once it was published again, not up to date are %+v", all)
 	}
+}
+
+// TestAVolumeIsPublishedAgainOnceItsDriverWantsThat, and not any more once it does not: the
+// requiresRepublish of a CSIDriver can be changed, as by an upgrade that turns rotation on, and
+// the kubelet asks for it each time.
+func TestAVolumeIsPublishedAgainOnceItsDriverWantsThat(t *testing.T) {
+	for name, setUp := range map[string]func(t *testing.T) *bench{
+		"in a pod's spec": func(t *testing.T) *bench {
+			t.Helper()
+			b := newBench(t, nil)
+			b.register(t)
+			if _, err := b.Setup(t.Context(), b.request()); err != nil {
+				t.Fatal(err)
+			}
+			return b
+		},
+		"of a claim": func(t *testing.T) *bench {
+			t.Helper()
+			b := newStaging(t, nil)
+			if err := b.setUp(t, "uid-1"); err != nil {
+				t.Fatal(err)
+			}
+			return b
+		},
+		"as a device": func(t *testing.T) *bench {
+			t.Helper()
+			b := newStaging(t, nil)
+			if err := b.mapDeviceOf(t, "uid-1"); err != nil {
+				t.Fatal(err)
+			}
+			return b
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setUp(t)
+			b.cfg.Again = 5 * time.Millisecond
+			for range 2 { // on and off again
+				b.wantsAgain(true)
+				b.publishedTimes(t, len(b.driver.Published())+3)
+				b.wantsAgain(false)
+				eventually.True(t, "it is published again without end", func() bool { return b.publishesAgain() == 0 })
+			}
+		})
+	}
+}
+
+// wantsAgain has the driver's CSIDriver say whether volumes are to be published again.
+func (b *bench) wantsAgain(wants bool) {
+	now := b.cluster.driver.DeepCopy()
+	now.Spec.RequiresRepublish = &wants
+	b.cluster.set(now)
+	b.DriverChanged(driverOf)
+}
+
+// publishesAgain counts what is being published again and again.
+func (b *bench) publishesAgain() (n int) {
+	b.Volumes.mu.Lock()
+	ids := slices.Collect(maps.Keys(b.volumes))
+	b.Volumes.mu.Unlock()
+	for _, id := range ids {
+		st, leave, err := b.enter(context.Background(), id)
+		if err != nil {
+			continue
+		}
+		for _, p := range st.published {
+			if p.end != nil {
+				n++
+			}
+		}
+		leave()
+	}
+	return n
+}
+
+// TestAVolumeThatIsBeingTakenDownIsNotPublishedAgainSinceItsDriverWantsThat: its driver would not
+// let it go, and is asked again.
+func TestAVolumeThatIsBeingTakenDownIsNotPublishedAgainSinceItsDriverWantsThat(t *testing.T) {
+	b := newBench(t, nil)
+	b.cfg.Again = 5 * time.Millisecond
+	b.register(t)
+	if _, err := b.Setup(t.Context(), b.request()); err != nil {
+		t.Fatal(err)
+	}
+	b.fault("NodeUnpublishVolume", func(context.Context) error { return status.Error(codes.Internal, "busy") })
+	if err := b.Teardown(t.Context(), b.remains()); err == nil {
+		t.Fatal("it is gone")
+	}
+	b.wantsAgain(true)
+	b.republishOne(volumeData{DriverName: driverOf, VolumeHandle: b.driver.Published()[0].GetVolumeId()}.id()) // and what DriverChanged began is no later
+	if n := b.publishesAgain(); n != 0 {
+		t.Error("it is published again")
+	}
+	b.fault("NodeUnpublishVolume", nil)
+	if err := b.Teardown(t.Context(), b.remains()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWhatChangedWhileADriverWasAwayCountsOnceItIsBack: nobody watched what the cluster says of it.
+func TestWhatChangedWhileADriverWasAwayCountsOnceItIsBack(t *testing.T) {
+	b := newBench(t, nil)
+	b.cfg.Again = 5 * time.Millisecond
+	b.register(t)
+	if _, err := b.Setup(t.Context(), b.request()); err != nil {
+		t.Fatal(err)
+	}
+	b.Deregister(b.plugin)
+	now := b.cluster.driver.DeepCopy()
+	yes := true
+	now.Spec.RequiresRepublish = &yes
+	b.cluster.set(now)
+	b.register(t)
+	b.publishedTimes(t, 3)
 }

@@ -57,14 +57,14 @@ func (c *Volumes) blockPlaces(pv string, uid types.UID) blockPlaces {
 func (c *Volumes) setUpDevice(ctx context.Context, st *state, w *wanted) (volume.Made, error) {
 	at := c.blockPlaces(w.data.SpecVolID, w.pod.UID)
 	made, stood := volume.Made{Path: w.dir}, isThere(w.dir) // through the link
-	if again, published := st.published[w.dir]; published && stood && again == nil {
+	if p := st.published[w.dir]; p != nil && stood && p.end == nil {
 		return made, nil
 	}
 	object, err := c.publishDevice(ctx, st, w, at)
 	switch {
 	case err == nil:
 		st.forget(w.dir, false)
-		st.published[w.dir] = nil
+		st.published[w.dir] = &placed{wanted: *w}
 		if isTrue(object.Spec.RequiresRepublish) {
 			c.publishAgain(ctx, st, *w)
 		}

@@ -136,19 +136,27 @@ type volumeID struct{ driver, handle string }
 type state struct {
 	// turn lets one operation with the volume run at a time.
 	turn chan struct{}
-	// users hold the state or wait for it; with the last one it goes. Guarded by
-	// Volumes.mu.
-	users int
+	// users hold the state or wait for it; with the last one it goes. looking: it will be
+	// looked whether it is to be published again and again. Guarded by Volumes.mu.
+	users   int
+	looking bool
 
 	// The rest is for who has the turn. staged are the places where it is, by this
 	// process: two PersistentVolumes may name one volume, as a filesystem and a device.
 	// One that is false was to be unstaged, which failed: nobody knows what is there.
 	staged map[string]bool
-	// published are the places where it is as it should be, by this process; each with
-	// what ends its being published again and again, nil when nothing does.
-	published map[string]context.CancelFunc
+	// published are the places where it is as it should be, by this process.
+	published map[string]*placed
 	// labels are with which SELinux labels pods have it, by the places of published.
 	labels map[string]labelled
+}
+
+// placed is a volume in one place.
+type placed struct {
+	// wanted is what it was published by; of no pod once it was to be taken down.
+	wanted wanted
+	// end ends its being published again and again; nil when it is not.
+	end context.CancelFunc
 }
 
 // New makes Volumes; it starts nothing.
@@ -168,6 +176,7 @@ func New(cfg Config, deps Deps) *Volumes {
 			deps.Pods.ObjectsChanged(uids)
 		}
 		c.inUse.driverSaid() // before it was registered nobody watched what the cluster says of it
+		c.republish(driver)
 		c.settleAgain(driver)
 	})
 	c.drivers.forgotten = deps.Metrics.ForgetCSI
@@ -209,7 +218,7 @@ func (c *Volumes) enter(ctx context.Context, id volumeID) (*state, func(), error
 	c.mu.Lock()
 	st := c.volumes[id]
 	if st == nil {
-		st = &state{turn: make(chan struct{}, 1), published: map[string]context.CancelFunc{}, staged: map[string]bool{}, labels: map[string]labelled{}}
+		st = &state{turn: make(chan struct{}, 1), published: map[string]*placed{}, staged: map[string]bool{}, labels: map[string]labelled{}}
 		c.volumes[id] = st
 	}
 	st.users++
@@ -238,9 +247,11 @@ func (c *Volumes) leave(id volumeID, st *state, turn bool) {
 
 // forget ends what publishes a volume again in one place; whole: it is not there any more.
 func (st *state) forget(dir string, whole bool) {
-	if again := st.published[dir]; again != nil {
-		again()
-		st.published[dir] = nil
+	if p := st.published[dir]; p != nil {
+		if p.end != nil {
+			p.end()
+		}
+		st.published[dir] = &placed{}
 	}
 	if whole {
 		delete(st.published, dir)

@@ -41,7 +41,7 @@ func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, err
 		return volume.Made{}, err
 	}
 	made := volume.Made{Path: target, Labelled: st.labels[w.dir].is != ""}
-	if again, published := st.published[w.dir]; published && mounted && again == nil {
+	if p := st.published[w.dir]; p != nil && mounted && p.end == nil {
 		return made, nil
 	}
 	before := volume.Made{} // where it stands, whatever comes of it now
@@ -53,7 +53,7 @@ func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, err
 		return before, err
 	}
 	st.forget(w.dir, false)
-	st.published[w.dir] = nil
+	st.published[w.dir] = &placed{wanted: w}
 	c.hasLabel(st, &w)
 	if isTrue(object.Spec.RequiresRepublish) {
 		c.publishAgain(ctx, st, w)

@@ -57,6 +57,7 @@ func (r *rooms) close() {
 // once.
 func (c *Volumes) DriverChanged(name string) {
 	c.inUse.driverSaid()
+	c.republish(name)
 	if r, err := c.drivers.find(name); err == nil {
 		r.room.changed.Set()
 	}
