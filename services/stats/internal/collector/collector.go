@@ -218,7 +218,8 @@ func (c *Collector) runtimeFilesystem(usages []disk.Usage) *summary.RuntimeFiles
 }
 
 // directories lists what is measured of pods: logs and volumes. What is a
-// mount of its own (memory, claims) is measured as a filesystem.
+// mount of its own (memory, claims, disks of pods' own specs) is measured as a
+// filesystem, which takes no look at all of its files.
 func directories(pods []inventory.PresentPod) []disk.Directory {
 	var out []disk.Directory
 	for _, pod := range pods {
@@ -230,7 +231,7 @@ func directories(pods []inventory.PresentPod) []disk.Directory {
 		}
 		for _, v := range pod.Volumes {
 			if v.HostPath != "" {
-				out = append(out, disk.Directory{Path: v.HostPath, Namespace: whose, FilesystemOnly: v.InMemory || v.PVC != "", OwnMount: v.InMemory})
+				out = append(out, disk.Directory{Path: v.HostPath, Namespace: whose, FilesystemOnly: v.InMemory || !v.Ephemeral, OwnMount: v.InMemory})
 			}
 		}
 	}

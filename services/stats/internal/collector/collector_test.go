@@ -79,8 +79,9 @@ func pod() inventory.PresentPod {
 		Sandbox:    inventory.Sandbox{Pod: inventory.Pod{Namespace: "ns", Name: "pod", UID: "u"}},
 		Containers: []inventory.Container{{Name: "first"}, {Name: "second", LogDir: "/logs/pod/second"}},
 		Volumes: []inventory.Volume{
-			{Name: "scratch", HostPath: "/v/scratch"}, {Name: "memory", HostPath: "/v/memory", InMemory: true},
+			{Name: "scratch", HostPath: "/v/scratch", Ephemeral: true}, {Name: "memory", HostPath: "/v/memory", Ephemeral: true, InMemory: true},
 			{Name: "data", HostPath: "/v/data", PVC: "claim"}, {Name: "elsewhere"},
+			{Name: "disk", HostPath: "/v/disk"}, // of an iSCSI target, in the pod's own spec
 		},
 	}
 }
@@ -89,6 +90,7 @@ func TestWhatIsAMountOfItsOwnIsNotWalked(t *testing.T) {
 	want := []disk.Directory{
 		{Path: "/logs/pod/second", Namespace: "ns"}, {Path: "/v/scratch", Namespace: "ns"},
 		{Path: "/v/memory", Namespace: "ns", FilesystemOnly: true, OwnMount: true}, {Path: "/v/data", Namespace: "ns", FilesystemOnly: true},
+		{Path: "/v/disk", Namespace: "ns", FilesystemOnly: true},
 	}
 	if diff := cmp.Diff(want, directories([]inventory.PresentPod{pod()})); diff != "" {
 		t.Error(diff)
@@ -140,7 +142,7 @@ func TestARuntimeThatDoesNotAnswerTakesNoTimeOfDirectories(t *testing.T) {
 		defer cancel()
 		go func() { _ = c.deps.Directories.Run(ctx) }() // It ends with ctx.
 		p := pod()
-		p.Volumes = []inventory.Volume{{Name: "scratch", HostPath: dir}}
+		p.Volumes = []inventory.Volume{{Name: "scratch", HostPath: dir, Ephemeral: true}}
 		out, err := c.disk(ctx, []inventory.PresentPod{p}, Asked{Renew: true})
 		if _, measured := out.Directories[dir]; err != nil || !measured {
 			t.Errorf("measured %v, %v", out.Directories, err)

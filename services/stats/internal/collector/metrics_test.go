@@ -21,7 +21,7 @@ func TestAClaimThatTwoPodsShareIsOneSeries(t *testing.T) {
 			pod := inventory.Pod{Namespace: "ns", Name: uid, UID: uid}
 			change.Sandboxes = append(change.Sandboxes, inventory.Sandbox{ID: "s" + uid, Pod: pod, Ready: true})
 			change.Containers = append(change.Containers, inventory.Container{ID: "c" + uid, SandboxID: "s" + uid, Pod: pod, Name: "web", Running: true, LogDir: t.TempDir()})
-			change.Volumes = append(change.Volumes, inventory.PodVolumes{Pod: pod, Volumes: []inventory.Volume{{Name: "data", HostPath: dir, PVC: "claim"}, {Name: "scratch", HostPath: dir}}})
+			change.Volumes = append(change.Volumes, inventory.PodVolumes{Pod: pod, Volumes: []inventory.Volume{{Name: "data", HostPath: dir, PVC: "claim"}, {Name: "scratch", HostPath: dir, Ephemeral: true}}})
 		}
 		names.Apply(change)
 		m := NewMetrics(c)
