@@ -22,7 +22,8 @@ Names, types, labels and buckets are those of a kubelet 1.36, so that its dashbo
 - ` + "`kubelet_volume_metric_collection_duration_seconds{metric_source}`" + ` is filesystem, directory, the name of a CSI driver, or kubernetes.io/nfs: what was asked, not which plugin.
 - ` + "`kubelet_volume_stats_*`" + ` are of claims: those that are bound to a hostPath have none, as on a kubelet.
 - ` + "`kubelet_certificate_manager_server_ttl_seconds`" + ` is that of the certificate that is shown, a self-signed one too.
-- ` + "`storage_operation_duration_seconds`" + ` has volume_mount and volume_unmount; there is no attaching.
+- ` + "`storage_operation_duration_seconds`" + ` has volume_mount, map_volume, volume_unmount, unmap_volume and volume_fs_resize, and unmount_device and unmap_device of CSI drivers' volumes (` + "`migrated`" + ` is false of these two); there is no attaching, and volume_apply_access_control is a part of volume_mount.
+- ` + "`volume_operation_total_seconds`" + ` (overall_volume_mount) has each volume of a pod once, with the time from when it was first wanted; a kubelet counts each remount again, from that same time.
 - ` + "`kubernetes_build_info{git_commit}`" + ` is polylet's commit.
 - ` + "`container_cpu_load_average_10s`, `container_cpu_load_d_average_10s` and `container_tasks_state`" + ` of ` + "`/metrics/cadvisor`" + ` are not there: a kubelet serves them and never reads what they tell, they are 0 always.
 - Label values that a container, a pod or a client makes up have a bounded number of series: exit codes outside of 0 to 255 and unusual reasons are ` + "`other`" + `, so are unknown paths and methods of requests; at most 64 interfaces of one sandbox are shown.

@@ -65,7 +65,7 @@ func New(reg prometheus.Registerer) *Metrics {
 			Name: "storage_operation_duration_seconds", Help: "Duration in seconds of one operation on a volume.", Buckets: storageBuckets,
 		}, []string{"migrated", "operation_name", "status", "volume_plugin"}),
 		storageTotal: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "volume_operation_total_seconds", Help: "Duration in seconds of an operation on a volume from the first attempt to success.", Buckets: storageBuckets,
+			Name: "volume_operation_total_seconds", Help: "Duration in seconds from when a volume was first wanted until it was mounted.", Buckets: storageBuckets,
 		}, []string{"operation_name", "plugin_name"}),
 		csi: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "csi_operations_seconds", Help: "Container Storage Interface operation duration with gRPC error code status total", Buckets: storageBuckets,
@@ -159,19 +159,25 @@ func (m *Metrics) Cgroup(operation string, began time.Time) {
 	}
 }
 
-// Volume counts one attempt at an operation (volume_mount, volume_unmount) on a
-// volume of a plugin, named as in kubernetes.io/empty-dir.
-func (m *Metrics) Volume(operation, plugin string, began time.Time, err error) {
+// Volume counts one attempt at an operation (volume_mount, map_volume, volume_unmount) on a
+// volume of a plugin, named as in kubernetes.io/empty-dir. migrated: it is of before CSI.
+func (m *Metrics) Volume(operation, plugin string, migrated bool, began time.Time, err error) {
 	if m == nil {
 		return
 	}
-	took, status := time.Since(began).Seconds(), "success"
+	status := "success"
 	if err != nil {
 		status = "fail-unknown"
-	} else {
-		m.storageTotal.WithLabelValues(operation, plugin).Observe(took)
 	}
-	m.storage.WithLabelValues("false", operation, status, plugin).Observe(took)
+	m.storage.WithLabelValues(strconv.FormatBool(migrated), operation, status, plugin).Observe(time.Since(began).Seconds())
+}
+
+// VolumeMounted counts a volume of a plugin that a pod has now; wanted is when it was first
+// to be mounted for the pod, whatever was waited for and failed since.
+func (m *Metrics) VolumeMounted(plugin string, wanted time.Time) {
+	if m != nil {
+		m.storageTotal.WithLabelValues("overall_volume_mount", plugin).Observe(time.Since(wanted).Seconds())
+	}
 }
 
 // CSI counts one call of a CSI driver; code is the name of its gRPC code.

@@ -44,22 +44,31 @@ func TestAStreamThatNeverStoodIsAFailureAndHasNoDuration(t *testing.T) {
 	}
 }
 
-func TestAnOperationOnAVolumeEndsWithItsFirstSuccess(t *testing.T) {
+// TestAMountIsCalledAsTheKubeletCallsItFromWhenItWasWanted: volume_operation_total_seconds has one
+// operation in Kubernetes 1.36, and unmounts are not in it.
+func TestAMountIsCalledAsTheKubeletCallsItFromWhenItWasWanted(t *testing.T) {
 	m := New(prometheus.NewRegistry())
 	const operation, plugin = "volume_mount", "kubernetes.io/empty-dir"
-	m.Volume(operation, plugin, time.Now(), errors.New("no"))
+	m.Volume(operation, plugin, false, time.Now(), errors.New("no"))
+	m.Volume(operation, plugin, false, time.Now(), nil)
+	m.Volume("volume_unmount", plugin, true, time.Now(), nil)
 	if n := testutil.CollectAndCount(m.storageTotal); n != 0 {
-		t.Errorf("an attempt that failed is counted as an operation")
+		t.Errorf("attempts are counted as %d mounts", n)
 	}
-	m.Volume(operation, plugin, time.Now(), nil)
+	m.VolumeMounted(plugin, time.Now())
+	total, ok := m.storageTotal.WithLabelValues("overall_volume_mount", plugin).(prometheus.Metric)
+	if !ok || observed(t, total) != 1 {
+		t.Error("the mount is not counted")
+	}
 	for status, want := range map[string]uint64{"success": 1, "fail-unknown": 1} {
 		h, ok := m.storage.WithLabelValues("false", operation, status, plugin).(prometheus.Metric)
 		if !ok || observed(t, h) != want {
 			t.Errorf("attempts with %s are not %d", status, want)
 		}
 	}
-	if n := testutil.CollectAndCount(m.storageTotal); n != 1 {
-		t.Errorf("%d operations, want 1", n)
+	h, ok := m.storage.WithLabelValues("true", "volume_unmount", "success", plugin).(prometheus.Metric)
+	if !ok || observed(t, h) != 1 {
+		t.Error("that of a volume of before CSI is not counted as one")
 	}
 }
 
@@ -72,7 +81,8 @@ func TestWithoutMetricsNothingIsCounted(*testing.T) {
 	m.StatusWritten(time.Second)
 	m.StatusRefused("field")
 	m.Cgroup("create", time.Now())
-	m.Volume("volume_mount", "plugin", time.Now(), nil)
+	m.Volume("volume_mount", "plugin", false, time.Now(), nil)
+	m.VolumeMounted("plugin", time.Now())
 	m.LosesSupport("1.40")
 	m.FellBackToHTTP()
 	m.SleepCutShort()

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -129,7 +131,13 @@ func (c *Volumes) askToUnstage(ctx context.Context, st *state, id volumeID, targ
 		return nil
 	}
 	st.staged[target] = false
-	if err := driver.Unstage(ctx, id.handle, target); err != nil {
+	operation, began := "unmount_device", time.Now()
+	if strings.HasPrefix(target, c.devices()+"/") {
+		operation = "unmap_device"
+	}
+	err = driver.Unstage(ctx, id.handle, target)
+	c.deps.Metrics.Volume(operation, "kubernetes.io/csi:"+id.driver, false, began, err)
+	if err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
 	}
 	return nil

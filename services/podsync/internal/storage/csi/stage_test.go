@@ -11,6 +11,7 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/testkit/fakecsi"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -370,4 +372,36 @@ func TestADriverIsToldOfAPersistentVolumesPod(t *testing.T) {
 	}
 	b.end(t, "uid-1")
 	b.nothing(t)
+}
+
+// TestUnstagingIsCountedAsTheKubeletCallsIt.
+func TestUnstagingIsCountedAsTheKubeletCallsIt(t *testing.T) {
+	for operation, have := range map[string]func(b *bench) error{
+		"unmount_device": func(b *bench) error { return b.setUp(t, "uid-1") },
+		"unmap_device":   func(b *bench) error { return b.mapDeviceOf(t, "uid-1") },
+	} {
+		b := newStaging(t, nil)
+		reg := prometheus.NewRegistry()
+		b.deps.Metrics = metrics.New(reg)
+		if err := have(b); err != nil {
+			t.Fatal(err)
+		}
+		if operation == "unmap_device" {
+			b.unmap(t, "uid-1")
+		} else {
+			b.end(t, "uid-1")
+		}
+		b.nothing(t)
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted := false
+		for _, f := range families {
+			counted = counted || f.GetName() == "storage_operation_duration_seconds" && strings.Contains(f.String(), `value:"`+operation+`"`)
+		}
+		if !counted {
+			t.Errorf("%s is not counted", operation)
+		}
+	}
 }

@@ -36,6 +36,8 @@ type bound struct {
 	Served bool `json:"served,omitempty"`
 	// Labelled: it is mounted with the SELinux label of its pod.
 	Labelled bool `json:"labelled,omitempty"`
+	// Migrated: it is of before CSI.
+	Migrated bool `json:"migrated,omitempty"`
 
 	// fresh: it was set up by this process.
 	fresh bool

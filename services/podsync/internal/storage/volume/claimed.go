@@ -41,8 +41,9 @@ func ofClaim(v *v1.Volume) bool {
 // Setup makes one.
 func (d claimed) Setup(ctx context.Context, r Request) (Made, error) {
 	ref, _ := claims.Of(r.Pod, r.Volume)
-	path, err := d.set.claimed(ctx, r, ref)
-	return Made{Path: path}, err
+	path, err := d.set.claimed(ctx, &r, ref)
+	b, _ := d.set.boundOf(r.Pod.UID, r.Volume.Name)
+	return Made{Path: path, device: b.Device || r.PV != nil && claims.IsDevice(r.PV), migrated: b.Migrated || r.Migrated}, err
 }
 
 // Teardown takes a local one down.
@@ -51,8 +52,8 @@ func (d claimed) Teardown(ctx context.Context, v Remains) error {
 }
 
 // claimed makes a volume that comes of a claim. Beside an error its path is that of what
-// a previous run has set up.
-func (s *Set) claimed(ctx context.Context, r Request, ref claims.Reference) (string, error) {
+// a previous run has set up. r says what volume it is, as far as that is known.
+func (s *Set) claimed(ctx context.Context, r *Request, ref claims.Reference) (string, error) {
 	pod, v := r.Pod, r.Volume
 	before, known := s.boundOf(pod.UID, v.Name)
 	if before.fresh {
@@ -61,14 +62,15 @@ func (s *Set) claimed(ctx context.Context, r Request, ref claims.Reference) (str
 	if !known {
 		before, known = s.keptBound(pod.UID, v.Name)
 	}
-	claim, err := s.resolveSome(ctx, &r, ref)
+	claim, err := s.resolveSome(ctx, r, ref)
 	if err == nil && known && before.PV != r.PV.Name {
 		err = ref.Failed(fmt.Errorf("it is bound to %s now, and the pod was given %s; delete the pod", r.PV.Name, before.PV))
 	}
 	if err == nil {
-		err = s.attach(ctx, &r)
+		err = s.attach(ctx, r)
 	}
 	if err == nil {
+		r := *r // who works on it may go on
 		err = s.work(ctx, pod.UID, v.Name+" "+r.PV.Name, func(ctx context.Context, c *chown) error {
 			return s.mountBound(ctx, r, ref, claim, c)
 		})
@@ -191,7 +193,7 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	}
 	b := s.boundAs(pod, ref, pv)
 	before, kept := s.keptBound(pod.UID, v.Name)
-	b.Begun, b.Labelled = before.Begun || !s.lies(b), before.Labelled
+	b.Begun, b.Labelled, b.Migrated = before.Begun || !s.lies(b), before.Labelled, r.Migrated
 	if b.Served, err = s.isServedLocal(pv); err != nil {
 		return err
 	}

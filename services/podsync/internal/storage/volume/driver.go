@@ -106,6 +106,8 @@ type Made struct {
 	// Labelled: it is mounted with the SELinux label that its pod wants, and no file of it
 	// need be given that.
 	Labelled bool
+	// device: it is one, and migrated: it is of before CSI; also beside an error.
+	device, migrated bool
 }
 
 // Remains are what is on the disk of a volume.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,7 +31,17 @@ func (s *Set) grown(ctx context.Context, r Request, claim *v1.PersistentVolumeCl
 	if grow == nil {
 		return nil
 	}
-	err := s.deps.Growth.AtMount(ctx, growth.Volume{Pod: r.Pod, Claim: claim.Name, ReadOnly: r.ReadOnly, Grow: grow}, claim, r.PV)
+	used, plugin := &atomic.Bool{}, s.shownDriver(shownName(pluginOf(b.Kind)), r.Dir)
+	counted := func(ctx context.Context, size resource.Quantity) error {
+		began := time.Now()
+		err := grow(ctx, size)
+		if used.Load() { // else it is a part of the mount
+			s.deps.Metrics.Volume("volume_fs_resize", plugin, b.Migrated, began, err)
+		}
+		return err
+	}
+	err := s.deps.Growth.AtMount(ctx, growth.Volume{Pod: r.Pod, Claim: claim.Name, ReadOnly: r.ReadOnly, Grow: counted}, claim, r.PV)
+	used.Store(true)
 	switch {
 	case err == nil:
 		return nil

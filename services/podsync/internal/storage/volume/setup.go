@@ -93,6 +93,7 @@ func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) boo
 // one has a volume made when there is a place for that.
 func (s *Set) one(ctx context.Context, r Request, do func(context.Context, Request) (Made, error)) (Made, error) {
 	ended := timeline.Start(ctx, timeline.Volume, r.Volume.Name, sourceOf(r.Volume))
+	wanted, first := s.wantedSince(r.Pod.UID, r.Volume.Name)
 	leave, err := s.lane(ctx, r.Pod.UID, laneOf(r.Volume))
 	if err != nil {
 		ended(err)
@@ -102,8 +103,37 @@ func (s *Set) one(ctx context.Context, r Request, do func(context.Context, Reque
 	began := time.Now()
 	made, err := do(ctx, r)
 	ended(err)
-	s.deps.Metrics.Volume("volume_mount", s.shownMount(r.Pod.UID, r.Volume, made.Path), began, err)
+	plugin := s.shownMount(r.Pod.UID, r.Volume, made.Path)
+	if made.device {
+		s.deps.Metrics.Volume("map_volume", plugin, made.migrated, began, err)
+		return made, err
+	}
+	s.deps.Metrics.Volume("volume_mount", plugin, made.migrated, began, err)
+	if err == nil && first {
+		s.deps.Metrics.VolumeMounted(plugin, wanted)
+	}
 	return made, err
+}
+
+// wantedSince is when a volume of a pod was first to be made; false when the pod has it already.
+func (s *Set) wantedSince(uid types.UID, name string) (at time.Time, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.pods[uid]
+	if st == nil {
+		return time.Now(), true
+	}
+	if _, has := st.paths[name]; has {
+		return time.Time{}, false
+	}
+	if at, is = st.since[name]; !is {
+		at = time.Now()
+		if st.since == nil {
+			st.since = map[string]time.Time{}
+		}
+		st.since[name] = at
+	}
+	return at, true
 }
 
 // laneOf says with whose volumes one shares its places; empty for one for which nobody is waited
@@ -183,6 +213,7 @@ func (st *podState) recorded(name string, r result) *podstate.VolumeError {
 		return &podstate.VolumeError{Volume: name, Err: r.err, Stands: st.paths[name] != ""}
 	}
 	st.paths[name] = r.Path
+	delete(st.since, name)
 	if !r.Refresh.IsZero() {
 		st.renewal[name] = r.Refresh
 	}

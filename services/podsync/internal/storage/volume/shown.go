@@ -2,6 +2,7 @@ package volume
 
 import (
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,6 +45,16 @@ func (s *Set) shownDriver(plugin, dir string) string {
 		}
 	}
 	return plugin
+}
+
+// isMigrated says whether a pod has a PersistentVolume, by its name, that is of before CSI, as
+// far as that is kept.
+func (s *Set) isMigrated(uid types.UID, pv string) bool {
+	volumes, _ := names(s.claimsDir(uid))
+	return slices.ContainsFunc(volumes, func(volume string) bool {
+		b, kept := s.keptBound(uid, volume)
+		return kept && b.PV == pv && b.Migrated
+	})
 }
 
 // shownPlugin is the same; kind is that of what a claim is bound to, if it is known.

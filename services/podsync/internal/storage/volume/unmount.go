@@ -78,21 +78,21 @@ func (s *Set) leavingOne(v Remains, plugin string, device bool, sub subPathEnds)
 	if driver == nil {
 		driver = foreign{shownName(plugin)}
 	}
-	end := driver.Teardown
+	operation, end := "volume_unmount", driver.Teardown
 	if device {
-		end = foreign{shownName(plugin)}.Unmap
+		operation, end = "unmap_volume", foreign{shownName(plugin)}.Unmap
 		if m, may := driver.(Mapper); may {
 			end = m.Unmap
 		}
 	}
-	shown := s.shownDriver(shownName(plugin), v.Dir)
+	shown, migrated := s.shownDriver(shownName(plugin), v.Dir), plugin == pluginCSI && s.isMigrated(v.UID, v.Name)
 	return leaving{name: v.Name, plugin: shown, whose: shown, most: many(plugin), end: func(ctx context.Context) error {
 		if err := sub.end(ctx); err != nil {
 			return err
 		}
 		began := time.Now()
 		err := end(ctx, v)
-		s.deps.Metrics.Volume("volume_unmount", shown, began, err)
+		s.deps.Metrics.Volume(operation, shown, migrated, began, err)
 		return err
 	}}
 }

@@ -141,6 +141,7 @@ type podState struct {
 	pod     *v1.Pod              // as last set up; nil before
 	paths   map[string]string    // volume name -> host path
 	shares  shares               // of the files that podsync writes
+	since   map[string]time.Time // volume name -> when it was first wanted, until the pod has it
 	renewal map[string]time.Time // volume name -> when to refresh it because of a token's age
 	next    time.Time            // the earliest of renewal; zero for never
 	gone    bool                 // torn down; take a new state
