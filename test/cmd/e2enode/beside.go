@@ -66,6 +66,8 @@ func makeNetworkBeside() error {
 	for _, command := range [][]string{
 		{"link", "set", "lo", "up"},
 		{"address", "add", vm.Address + "/32", "dev", "lo"},
+		// qemu passes on who asks: the machine drops what comes from its own address.
+		{"route", "change", "local", vm.Address, "dev", "lo", "proto", "kernel", "scope", "host", "src", "127.0.0.1", "table", "local"},
 		{"link", "add", nearLink, "type", "veth", "peer", "name", farLink},
 		{"address", "add", nearAddress + "/24", "dev", nearLink},
 		{"link", "set", nearLink, "up"},
