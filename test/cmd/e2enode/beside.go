@@ -97,7 +97,7 @@ func startControlPlane(o order, suite, work, artifacts string, lost context.Canc
 	}
 	ended := make(chan struct{})
 	go func() {
-		lost(fmt.Errorf("the control plane has ended: %w; see %s", cmd.Wait(), log.Name()))
+		lost(fmt.Errorf("the control plane has ended: %v; see %s", cmd.Wait(), log.Name()))
 		close(ended)
 	}()
 	return func() {

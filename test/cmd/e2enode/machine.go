@@ -74,11 +74,8 @@ func (r *runner) fillPayload(ctx context.Context, g group, payload string) error
 			return err
 		}
 	}
-	// The images are laid out once for all groups; a link would name a place out there.
-	if out, err := exec.CommandContext(ctx, "cp", "-al", r.images, filepath.Join(payload, "images")).CombinedOutput(); err != nil {
-		if out, err = exec.CommandContext(ctx, "cp", "-a", r.images, filepath.Join(payload, "images")).CombinedOutput(); err != nil {
-			return fmt.Errorf("copy the images: %w: %s", err, out)
-		}
+	if out, err := exec.CommandContext(ctx, "cp", "-a", r.images, filepath.Join(payload, "images")).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy the images: %w: %s", err, out)
 	}
 	if err := os.WriteFile(filepath.Join(payload, vm.Environment), []byte("ARGUMENTS=\n"), 0o644); err != nil {
 		return err

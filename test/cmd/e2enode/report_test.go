@@ -46,8 +46,13 @@ func TestPolyletIsHeldToWhatTheKubeletPassesOfWhatRan(t *testing.T) {
 	if text, err := write(suite.Results{{Name: "a: x", State: "passed"}, {Name: "z", State: "failed", Message: "broken"}}); err != nil {
 		t.Errorf("got %v, want no error: what fails is not in the list\n%s", err, text)
 	}
-	text, err := write(suite.Results{{Name: "a: x", State: "passed"}, {Name: "b", State: "timedout", Message: "late"}, {Name: "c", State: "skipped", Message: "no such"},
-		{Name: "e", State: "skipped", Message: "no cgroup v2"}, {Name: "f", State: "skipped", Message: "no cgroup\nv2"}})
+	text, err := write(suite.Results{
+		{Name: "a: x", State: "passed"},
+		{Name: "b", State: "timedout", Message: "late"},
+		{Name: "c", State: "skipped", Message: "no such"},
+		{Name: "e", State: "skipped", Message: "no cgroup v2"},
+		{Name: "f", State: "skipped", Message: "no cgroup\nv2"},
+	})
 	if err == nil {
 		t.Error("got no error for two tests that the kubelet passes and polylet does not")
 	}
