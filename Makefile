@@ -85,11 +85,13 @@ unit: ## Unit tests of all modules, with the race detector, shuffled; installs n
 	$(call step,unit tests)
 	@tools/needed
 	@GORACE=atexit_sleep_ms=100 go test -race -vet=off -shuffle=on -timeout=20m -p=$(UNITS) $(patsubst %,./%/...,$(MODULES)) 2>&1 | tools/failures
-sim: ## Simulation of podsync: the first SEEDS=500 seeds on virtual time, and what its planner makes of as many pods
+# A seed of nodestatus' has a quarter of an hour, and takes longer than one of podsync's.
+sim: ## Simulation of podsync: the first SEEDS=500 seeds on virtual time, what its planner makes of as many pods, and half as many seeds of what nodestatus evicts
 	$(call step,simulation of $(SEEDS) seeds)
 	@if [ -d services/podsync/internal/sim ]; then \
 		POLYLET_SIM_SEEDS=$(SEEDS) go test -vet=off -count=1 -timeout=30m ./services/podsync/internal/sim/... 2>&1 | tools/failures && \
-		POLYLET_SIM_SEEDS=$(SEEDS) go test -vet=off -count=1 -timeout=10m -run 'PlanConverges|TestOfWhateverAPodIsHeldUp' ./services/podsync/internal/lifecycle/worker/internal/plan 2>&1 | tools/failures; \
+		POLYLET_SIM_SEEDS=$(SEEDS) go test -vet=off -count=1 -timeout=10m -run 'PlanConverges|TestOfWhateverAPodIsHeldUp' ./services/podsync/internal/lifecycle/worker/internal/plan 2>&1 | tools/failures && \
+		POLYLET_SIM_SEEDS=$$(( ($(SEEDS) + 1) / 2 )) go test -vet=off -count=1 -timeout=30m ./services/nodestatus/internal/sim 2>&1 | tools/failures; \
 	else echo "there is no simulation in this checkout" >&2; exit 1; fi
 .PHONY: soak-sim seeds replay exact
 seeds: ## Simulation of the first EXACT=10000 seeds, each with its goroutines in one order: what passes once passes again
@@ -97,7 +99,8 @@ seeds: ## Simulation of the first EXACT=10000 seeds, each with its goroutines in
 	@go test -vet=off -count=1 -timeout=90m ./services/podsync/internal/sim -exact -run TestPodsyncKeepsItsPromisesWhateverFails -seeds $(EXACT) 2>&1 | tools/failures
 soak-sim: ## Simulation of SEEDS seeds that were never run before: the first is chosen at random, and printed
 	@first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "seeds from $$first on"; \
-		go test -count=1 -timeout=0 ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seeds $(SEEDS) -first $$first
+		go test -count=1 -timeout=0 ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seeds $(SEEDS) -first $$first && \
+		go test -count=1 -timeout=0 ./services/nodestatus/internal/sim -run TestNobodyIsEvicted -seeds $(SEEDS) -first $$first
 # seeds and replay in one process, so that no seed is simulated twice without a load.
 exact:
 	$(call step,simulation of $(EXACT) seeds in exact order$(comma) 200 of them once more beside a load)

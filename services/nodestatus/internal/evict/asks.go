@@ -62,19 +62,22 @@ func (l *Loop) ask(ctx context.Context, s *stopping) {
 // hear takes in what podsync has answered meanwhile.
 func (l *Loop) hear(ctx context.Context) {
 	for _, s := range l.stopping {
-		if s.ask == nil || !s.ask.finished() {
-			continue
-		}
-		a, first := s.ask, s.answered.IsZero()
-		s.ask, s.answered = nil, a.at
-		if ctx.Err() != nil {
-			return
-		}
-		if first {
-			l.note(ctx, l.first(s, a))
-		} else {
-			l.later(ctx, s, a)
-		}
+		l.hearOf(ctx, s)
+	}
+}
+
+// hearOf takes in what podsync has answered about a pod, which may not be waited for after
+// that.
+func (l *Loop) hearOf(ctx context.Context, s *stopping) {
+	if s.ask == nil || !s.ask.finished() || ctx.Err() != nil {
+		return
+	}
+	a, first := s.ask, s.answered.IsZero()
+	s.ask, s.answered = nil, a.at
+	if first {
+		l.note(ctx, l.first(s, a))
+	} else {
+		l.later(ctx, s, a)
 	}
 }
 
@@ -118,6 +121,7 @@ func (l *Loop) later(ctx context.Context, s *stopping, a *ask) {
 	case errors.Is(a.err, rpcerr.ErrNotFound):
 		s.ended, s.leaves = a.at, true
 		l.after = a.at
+		l.unkept(ctx, s)
 	case errors.Is(a.err, rpcerr.ErrPrecondition), errors.Is(a.err, rpcerr.ErrUnimplemented):
 		l.leave(s, unserved)
 	case errors.Is(a.err, rpcerr.ErrInternal):
@@ -165,6 +169,15 @@ func (l *Loop) taken(d Decision, signal string, already bool) Decision {
 	return d
 }
 
+// unkept takes in that a pod has ended which podsync said that it ends, but could not keep
+// that over a restart: it was evicted, and nobody says so any more.
+func (l *Loop) unkept(ctx context.Context, s *stopping) {
+	if s.ending && !s.counted {
+		s.counted = true
+		l.note(ctx, l.taken(s.decision, s.signal, false))
+	}
+}
+
 // unheard is a pod of a kind of shortage of which podsync has not said yet whether it
 // stops it; nil when there is none.
 func (l *Loop) unheard(kind pressure.Kind) *stopping {
@@ -190,13 +203,23 @@ type Ending struct {
 	Ended bool
 }
 
+// overdue says of a pod that podsync ends whether it has had its time: nothing comes of
+// asking again, and it would be waited for once more while others could go. The zero value
+// is none.
+func overdue(e Ending) string {
+	if e.Since.IsZero() || time.Since(e.Since) < e.Grace+lateness {
+		return ""
+	}
+	return "it is being stopped, and has not ended in its time"
+}
+
 // adopt takes in the pods that podsync ends by what a run before this one has decided:
 // else another would go for the same shortage.
 func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 	now := time.Now()
 	for _, pod := range beingEnded(pods) {
 		e := pods.Endings[pod.UID]
-		if e.Reason != eviction.Reason || l.stopping[pod.UID] != nil || now.Before(l.skip[pod.UID]) || now.Sub(e.Since) >= e.Grace+lateness {
+		if e.Reason != eviction.Reason || l.stopping[pod.UID] != nil || now.Before(l.skip[pod.UID]) || overdue(e) != "" {
 			continue
 		}
 		s := &stopping{

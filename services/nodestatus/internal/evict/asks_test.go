@@ -88,6 +88,33 @@ func TestNobodyIsAskedForAgainWhenNothingIsShortAnyMore(t *testing.T) {
 	})
 }
 
+// A disk that is busy takes the record of a stop too late, and the pod has ended when it is
+// asked for again.
+func TestAnEvictionThatPodsyncCouldNotKeepIsOneWhenThePodHasEnded(t *testing.T) {
+	for _, askedAgain := range []bool{false, true} {
+		in(t, hardMemory(), Config{}, func(w *world) {
+			w.pod("hog", 950*mi, 0)
+			w.takes["hog"] = time.Hour
+			w.stopErr = fmt.Errorf("%w: it is stopped, and that is not kept", rpcerr.ErrInternal)
+			w.signals()
+			if askedAgain {
+				w.pass(soon + 100*time.Millisecond)
+			} else {
+				w.pass(100 * time.Millisecond)
+			}
+			if d := w.last(); d.Outcome != Refused || w.metric("kubelet_evictions", "memory.available") != 0 {
+				t.Errorf("while it ends: %+v", d)
+			}
+			w.set(func() { w.stopErr = fmt.Errorf("%w: no such pod", rpcerr.ErrNotFound) })
+			w.end("hog")
+			w.pass(10 * time.Second)
+			if d := w.last(); d.Outcome != Evicted || d.Chosen.Name != "hog" || strings.Contains(d.Why, "kept") || w.metric("kubelet_evictions", "memory.available") != 1 {
+				t.Errorf("asked again %v: %+v, counted %v times", askedAgain, d, w.metric("kubelet_evictions", "memory.available"))
+			}
+		})
+	}
+}
+
 func ending(kind string, since time.Duration) map[types.UID]Ending {
 	return map[types.UID]Ending{"hog": {Reason: "Evicted", Message: "The node was low on resource: " + kind + ". Threshold", Since: time.Now().Add(-since), Grace: time.Second}}
 }
@@ -255,5 +282,41 @@ func TestWhatAPodLeavesThatWentForMemoryBeforeARestartGoesBeforeAnotherHasToForA
 		w.set(func() { w.endings, w.otherDisk = map[types.UID]Ending{}, 0 })
 		w.pass(20 * time.Second)
 		w.wantStops("when they are gone")
+	})
+}
+
+// Nothing comes of asking again, and others would be waited with once more.
+func TestAPodThatPodsyncCannotEndInItsTimeIsNotChosenAgain(t *testing.T) {
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 500*mi, 0)
+		w.set(func() { w.otherMemory, w.takes["hog"], w.endings = 450*mi, time.Hour, ending("memory", 0) })
+		w.pass(5 * time.Minute)
+		w.wantStops("while it is ended since before")
+		w.pod("other", 1*mi, 0)
+		w.pass(20 * time.Second)
+		w.wantStops("when there is another", "other")
+	})
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 500*mi, 0)
+		w.set(func() { w.otherMemory, w.takes["hog"] = 450*mi, time.Hour })
+		w.pass(2 * time.Second)
+		w.set(func() { w.endings = ending("memory", 0) })
+		w.pass(5 * time.Minute)
+		w.wantStops("in five minutes", "hog")
+	})
+}
+
+// Its answer may be heard late, as when the loop waits for figures meanwhile.
+func TestAPodThatHasEndedBeforePodsyncAnswersIsTold(t *testing.T) {
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 950*mi, 0)
+		w.set(func() { w.hangs = map[string]time.Duration{"hog": 4 * time.Second} })
+		w.pass(time.Second)
+		w.end("hog")
+		w.pass(10 * time.Second)
+		w.wantStops("in all", "hog")
+		if d := w.last(); d.Outcome != Evicted || d.Chosen.Name != "hog" || w.metric("kubelet_evictions", "memory.available") != 1 {
+			t.Errorf("%+v", d)
+		}
 	})
 }

@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -132,7 +133,7 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	ranked := eviction.Rank(m.By, layout, pods.Pods, f.figures, f.unlinked)
 	for i := range ranked {
 		if ranked[i].Not == "" {
-			ranked[i].Not = l.leftAlone(ranked[i].Pod)
+			ranked[i].Not = cmp.Or(l.leftAlone(ranked[i].Pod), overdue(pods.Endings[ranked[i].Pod.UID]))
 		}
 	}
 	slices.SortStableFunc(ranked, func(a, b eviction.Candidate) int { return btoi(a.Not != "") - btoi(b.Not != "") })

@@ -99,6 +99,9 @@ func (s *stopping) next(now time.Time, missing, again bool) time.Time {
 func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshold.Layout) {
 	log, unseen, emptied := klog.FromContext(ctx), l.unseen(ctx), l.emptied(ctx)
 	for uid, s := range l.stopping {
+		if l.hearOf(ctx, s); l.stopping[uid] != s {
+			continue
+		}
 		now := time.Now()
 		ended, missing := l.ends.of(uid) // Who is missing may be gone, or podsync was just started.
 		newly := s.ended.IsZero()
@@ -116,11 +119,14 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		}
 		if newly && !s.ended.IsZero() {
 			s.looked, l.after = now, now
+			l.unkept(ctx, s)
 			s.leaves = s.kind == pressure.Disk && !s.limit || short(j, pressure.Disk)
 			clear(l.barren) // It leaves something.
 			l.clear(ctx, j, layout)
 		}
 		switch {
+		case !s.ended.IsZero() && s.ask != nil && s.answered.IsZero():
+			continue // The decision is not told yet, and podsync answers soon, or not.
 		case !s.ended.IsZero() && (!s.leaves || now.Sub(s.ended) >= emptying || l.freed(s, now, emptied)):
 			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
 			if s.goes() { // podsync may say for long that it ends, of its network and volumes: it is not adopted.

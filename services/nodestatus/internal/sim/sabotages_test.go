@@ -1,0 +1,212 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+)
+
+func TestNothingIsFoundWhereNodestatusKeepsItsPromises(t *testing.T) {
+	for name, of := range map[string]func(int64) *scenario{
+		"nothing happens":                      quiet(),
+		"memory":                               quiet(takes("hog", mostMemory)),
+		"a disk":                               quiet(takes("hog", mostOfDisk)),
+		"removed files":                        quiet(takes("hog", mostRemoved)),
+		"inodes":                               quiet(takes("hog", mostInodes)),
+		"processes":                            quiet(takes("hog", mostPIDs)),
+		"a soft threshold":                     quiet(soft, takes("hog", func(u *use) { u.memory += 7200 * mi })),
+		"a limit":                              limitBroken(),
+		"a stats that is dead":                 deadStats(),
+		"a filesystem that does not answer":    hungFilesystem(),
+		"figures that jump":                    jump(),
+		"a full disk":                          fullDisk(),
+		"an apiserver that is away":            awayApiserver(),
+		"thousands of small files":             smallFiles(),
+		"a pod that refuses to die":            stubborn(20 * time.Second),
+		"a pod that never dies":                stubborn(time.Hour),
+		"nodestatus that dies when it decides": nodestatusDies(),
+		"podsync that dies before it keeps it": podsyncDies(1),
+		"podsync that dies when it keeps it":   podsyncDies(2),
+		"podsync that hangs":                   quiet(wrong(50*time.Second, 40*time.Second, "podsync", func(w *world, is bool) { w.podsync.hangs = is }), takes("hog", mostMemory)),
+		"images that nobody uses":              garbage(),
+	} {
+		t.Run(name, func(t *testing.T) { finds(t, sabotage{scenario: of}, "") })
+	}
+}
+
+func limitBroken() func(int64) *scenario {
+	return quiet(hog(func(p *pod) { p.limitVolume(1000 * mi) }), takes("hog", func(u *use) { u.volume += 2000 * mi }))
+}
+
+// deadStats is one that dies when something is short, of which enough is left soon after
+// that; podsync hangs until then.
+func deadStats() func(int64) *scenario {
+	return quiet(
+		wrong(50*time.Second, 50*time.Second, "podsync", func(w *world, is bool) { w.podsync.hangs = is }), takes("hog", mostMemory),
+		wrong(65*time.Second, 2*time.Minute, "stats", func(w *world, is bool) { w.stats.down = is; w.stats.life++ }),
+		takesAt(70*time.Second, "hog", func(u *use) { u.memory = 300 * mi }),
+	)
+}
+
+func hungFilesystem() func(int64) *scenario {
+	return quiet(wrong(time.Minute, time.Minute, "hung", func(w *world, is bool) { w.hung[nodeBytes], w.hung[nodeInodes] = is, is }))
+}
+
+func jump() func(int64) *scenario {
+	return quiet(at(time.Minute, "figures jump", func(w *world) { w.jumpFrame = map[good]uint64{memory: 0} }))
+}
+
+func fullDisk() func(int64) *scenario {
+	return quiet(hog(func(p *pod) { p.late = 3 * time.Minute }), takes("hog", mostMemory), at(50*time.Second, "podsync's disk is full", func(w *world) {
+		w.full = true
+		w.fault("full", 16*time.Second)
+		time.AfterFunc(15*time.Second, func() { w.set(func() { w.full = false }) })
+	}))
+}
+
+func awayApiserver() func(int64) *scenario {
+	return quiet(wrong(50*time.Second, 3*time.Minute, "apiserver", func(w *world, is bool) {
+		if w.partitioned = is; is {
+			w.api.Partition(fakeapiserver.Refuse)
+		} else {
+			w.api.Heal()
+		}
+	}), takes("hog", mostMemory))
+}
+
+func smallFiles() func(int64) *scenario {
+	return quiet(hog(func(p *pod) { p.slow = 6 * time.Second }), takes("hog", mostOfDisk))
+}
+
+// stubborn is a hog that does not die for so long.
+func stubborn(late time.Duration) func(int64) *scenario {
+	return quiet(hog(func(p *pod) { p.late = late }), takes("hog", mostMemory), takesAt(70*time.Second, "other", func(u *use) { u.memory += 100 * mi }))
+}
+
+// nodestatusDies is one that dies after podsync has taken its decision.
+func nodestatusDies() func(int64) *scenario {
+	return quiet(
+		hog(func(p *pod) { p.late = 20 * time.Second }), takes("hog", mostMemory),
+		at(30*time.Second, "nodestatus is to die", func(w *world) { w.runDiesAtStop, w.dieFor = true, 2*time.Second }),
+		takesAt(62*time.Second, "other", func(u *use) { u.memory += 30 * mi }),
+	)
+}
+
+func podsyncDies(when int) func(int64) *scenario {
+	return quiet(takes("hog", mostMemory), at(30*time.Second, "podsync is to die", func(w *world) { w.dieAtStop, w.dieFor = when, 4*time.Second }))
+}
+
+func garbage() func(int64) *scenario {
+	return quiet(at(30*time.Second, "images", func(w *world) { w.machine.images = 60000 * mi }), takes("hog", func(u *use) { u.volume += 11000 * mi }))
+}
+
+func TestEveryBrokenPromiseOfNodestatusIsFound(t *testing.T) {
+	memoryHog := quiet(takes("hog", mostMemory))
+	oldCall, oldStream := byOldFigures()
+	unseenCall, unseenStream := unseen()
+	for _, tc := range []struct {
+		name string
+		shot sabotage
+		want string
+	}{
+		{"a stop by what a dead stats has said", sabotage{scenario: deadStats(), call: oldCall, stream: oldStream}, "though nothing of it was short"},
+		{"a filesystem that does not answer is taken for a full one", sabotage{scenario: hungFilesystem(), call: unseenCall, stream: unseenStream}, "though nothing of it was short"},
+		{"figures that jump are not looked at twice", sabotage{scenario: jump(), call: summaries(func(w *world, s *statsapi.Summary, _ *statsv1.GetSummaryResponse) {
+			if w.judge.marks[0].quiet.IsZero() {
+				s.Node.Memory.AvailableBytes = number(uint64(0))
+			}
+		})}, "though nothing of it was short"},
+		{"what a full disk does not keep is not asked for again", sabotage{scenario: fullDisk(), call: onStop(func(ctx context.Context, _ *world, r *podsyncv1.StopPodRequest, do calls) (proto.Message, error) {
+			_, _ = do(ctx, r)
+			return &podsyncv1.StopPodResponse{}, nil
+		})}, "is kept by nobody, and podsync is not asked again"},
+		{"nobody goes while the apiserver is away", sabotage{scenario: awayApiserver(), call: onStop(func(ctx context.Context, w *world, r *podsyncv1.StopPodRequest, do calls) (proto.Message, error) {
+			w.mu.Lock()
+			away := w.partitioned
+			w.mu.Unlock()
+			if away {
+				return nil, fmt.Errorf("%w: the apiserver is away", rpcerr.ErrUnavailable)
+			}
+			return do(ctx, r)
+		})}, "and nobody goes"},
+		{"who has thousands of small files hides them", sabotage{scenario: smallFiles(), call: summaries(func(_ *world, s *statsapi.Summary, r *statsv1.GetSummaryResponse) {
+			for i := range s.Pods {
+				if slices.Contains(r.GetUnmeasuredPodUids(), s.Pods[i].PodRef.UID) {
+					s.Pods[i].VolumeStats = nil
+				}
+			}
+			r.UnmeasuredPodUids = nil
+		})}, "was stopped before pod hog"},
+		{"a second pod goes while one refuses to die", sabotage{scenario: stubborn(20 * time.Second), call: and(func(r *podsyncv1.StopPodRequest) {
+			r.Pod.Name, r.Pod.Uid = "other", "uid-other"
+		})}, "though pod hog was stopped for memory.available"},
+		{"who refuses to die is waited for without end", sabotage{scenario: stubborn(time.Hour), call: afterFirst()}, "and nobody goes"},
+		{"nodestatus forgets that a pod is ending", sabotage{scenario: nodestatusDies(), call: func(ctx context.Context, _ *world, c call, do calls) (proto.Message, error) {
+			out, err := do(ctx, c.req)
+			if r, ok := out.(*podsyncv1.ListDesiredPodsResponse); ok && err == nil {
+				r.Endings = nil
+			}
+			return out, err
+		}}, "was stopped a second time"},
+		{"what podsync has forgotten is not asked for again", sabotage{scenario: podsyncDies(1), call: afterFirst()}, "and nobody goes"},
+		{"the wrong pod", sabotage{scenario: memoryHog, call: instead("other")}, "was stopped before pod hog"},
+		{"a pod that must stay", sabotage{scenario: memoryHog, call: instead("static")}, "which is static or critical"},
+		{"a pod that there is not", sabotage{scenario: memoryHog, call: instead("nobody")}, "to end a pod that there is not"},
+		{"a pod twice", sabotage{scenario: memoryHog, call: and(func(*podsyncv1.StopPodRequest) {})}, "was stopped twice"},
+		{"a pod for two reasons", sabotage{scenario: memoryHog, call: and(func(r *podsyncv1.StopPodRequest) { r.Message += "So it is. " })}, "was stopped a second time"},
+		{"a decision that is forgotten", sabotage{scenario: memoryHog, call: swallowed(func(*world, *podsyncv1.StopPodRequest) bool { return true })}, "and nobody goes"},
+		{"another reason", sabotage{scenario: memoryHog, call: stops(func(r *podsyncv1.StopPodRequest) { r.Reason = "Preempted" })}, `for the reason "Preempted"`},
+		{"more time than a hard threshold gives", sabotage{scenario: memoryHog, call: stops(func(r *podsyncv1.StopPodRequest) { r.Grace = durationpb.New(20 * time.Second) })}, "was given 20s, not 1s"},
+		{"a soft threshold before its time", sabotage{scenario: quiet(soft, takes("hog", func(u *use) { u.memory += 7200 * mi })), call: tooEarly()}, "whose grace period of 1m0s was not over"},
+		{"another message", sabotage{scenario: memoryHog, call: stops(func(r *podsyncv1.StopPodRequest) { r.Message = "so" })}, "for a limit that it has kept"},
+		{"figures that were not so", sabotage{scenario: memoryHog, call: summaries(func(_ *world, s *statsapi.Summary, _ *statsv1.GetSummaryResponse) {
+			*s.Node.Memory.AvailableBytes /= 2
+		})}, "by figures that were not so"},
+		{"a pod that goes though what podsync frees is enough", sabotage{scenario: garbage(), call: func(ctx context.Context, _ *world, c call, do calls) (proto.Message, error) {
+			if c.method == "Reclaim" {
+				return &podsyncv1.ReclaimResponse{}, nil
+			}
+			return do(ctx, c.req)
+		}}, "though images that nobody uses would be enough"},
+		{"pressure that is not told", sabotage{scenario: quiet(takes("static", func(u *use) { u.memory += 8400 * mi })), call: pressures(func([]string) []string { return nil })}, "podsync does not know of MemoryPressure"},
+		{"pressure that there is not", sabotage{scenario: memoryHog, call: pressures(func([]string) []string { return []string{"PIDPressure"} })}, "podsync is told of PIDPressure, and it is over"},
+		{"pressure that is not taken back", sabotage{scenario: memoryHog, call: pressures(func(c []string) []string {
+			return append(slices.Clone(c), "MemoryPressure")
+		})}, "podsync is told of MemoryPressure, and it is over"},
+		{"a Node that says something else", sabotage{scenario: memoryHog, call: pressures(func(c []string) []string { return append(slices.Clone(c), "DiskPressure") })}, "the Node says something else than what podsync knows"},
+		{"a limit that nobody looks at", sabotage{scenario: limitBroken(), call: summaries(func(_ *world, s *statsapi.Summary, _ *statsv1.GetSummaryResponse) {
+			for i := range s.Pods {
+				s.Pods[i].VolumeStats = nil
+			}
+		})}, "has more than it may"},
+		{"a limit that was kept", sabotage{scenario: quiet(hog(func(p *pod) { p.limitVolume(1000 * mi) })), call: summaries(func(_ *world, s *statsapi.Summary, _ *statsv1.GetSummaryResponse) {
+			for i := range s.Pods {
+				for k := range s.Pods[i].VolumeStats {
+					*s.Pods[i].VolumeStats[k].UsedBytes *= 10
+				}
+			}
+		})}, "for a limit that it has kept"},
+		{"a decision that is not told", sabotage{scenario: memoryHog, decisions: func(r *nodestatusv1.ListEvictionDecisionsResponse) { r.Decisions = nil }}, "nodestatus does not tell that it had pod hog ended"},
+		{"a decision that is told with other figures", sabotage{scenario: memoryHog, decisions: func(r *nodestatusv1.ListEvictionDecisionsResponse) {
+			for _, d := range r.GetDecisions() {
+				for _, c := range d.GetCandidates() {
+					c.Usage *= 2
+				}
+			}
+		}}, "nodestatus tells that pod hog used"},
+	} {
+		t.Run(tc.name, func(t *testing.T) { finds(t, tc.shot, tc.want) })
+	}
+}
