@@ -33,6 +33,7 @@ func accessTo(name string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_WatchContainers_FullMethodName:     {Services: stats.Services, People: true},
 			podsyncv1.PodSyncService_ListFilesystemUsage_FullMethodName: {Services: stats.Services, People: true},
 			podsyncv1.PodSyncService_GetVolumeUsage_FullMethodName:      {Services: stats.Services, People: true},
+			podsyncv1.PodSyncService_ListVolumes_FullMethodName:         {People: true},
 			podsyncv1.PodSyncService_GetRuntime_FullMethodName:          {Services: nodestatus.Services, People: true},
 			podsyncv1.PodSyncService_WatchCSIDrivers_FullMethodName:     {Services: nodestatus.Services, People: true},
 			podsyncv1.PodSyncService_WatchVolumesInUse_FullMethodName:   {Services: nodestatus.Services, People: true},

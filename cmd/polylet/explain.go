@@ -25,12 +25,17 @@ func newExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if done, err := structured(cmd, message(resp)); done {
+			kills := oomKills(cmd.Context(), dir, resp.GetPod().GetUid())
+			if done, err := structured(cmd, podDocument(resp, kills)); done {
 				return err
 			}
-			return showExplanation(cmd.OutOrStdout(), resp, time.Now())
+			if err := showExplanation(cmd.OutOrStdout(), resp, time.Now()); err != nil {
+				return err
+			}
+			showOOMKills(cmd.OutOrStdout(), kills)
+			return nil
 		})
-	cmd.Long = "Show what a pod waits for: image, sandbox and network, each volume, admission, probe, back-off,\ntermination, apiserver; since when, why, and what to do. Below it what happened to the pod. A pod that is\ngone is known for a quarter of an hour."
+	cmd.Long = "Show what a pod waits for: image, sandbox and network, each volume, admission, probe, back-off,\ntermination, apiserver; since when, why, and what to do. Below it what happened to the pod, and which of its\nprocesses the kernel has killed for lack of memory. A pod that is gone is known for a quarter of an hour."
 	cmd.Example = "  polylet explain web\n  polylet explain kube-system/dns -o yaml\n  polylet explain node"
 	cmd.ValidArgsFunction = completePods
 	outputFlag(cmd)

@@ -90,10 +90,6 @@ func nodeDocument(resp *nodestatusv1.ListEvictionDecisionsResponse, waiting []*p
 		if err != nil || waiting == nil {
 			return raw, err
 		}
-		var out map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &out); err != nil {
-			return nil, err
-		}
 		list := []json.RawMessage{}
 		for _, pod := range waiting {
 			short := &podsyncv1.PodWaits{Pod: pod.GetPod(), Waits: slices.DeleteFunc(slices.Clone(pod.GetWaits()), func(w *podsyncv1.Wait) bool { return w.GetKind() != "pressure" })}
@@ -106,10 +102,7 @@ func nodeDocument(resp *nodestatusv1.ListEvictionDecisionsResponse, waiting []*p
 			}
 			list = append(list, raw)
 		}
-		if out["putOff"], err = json.Marshal(list); err != nil {
-			return nil, err
-		}
-		return json.Marshal(out)
+		return withField(raw, "putOff", list)
 	}
 }
 

@@ -55,7 +55,7 @@ func newRootCommand() *cobra.Command {
 		c.Hidden = c.Name() != service.Probes // which is a question, too
 		add(node, c)
 	}
-	add(node, newRunCommand(), newStatusCommand(), newPodsCommand(), newExplainCommand(), newTopCommand(),
+	add(node, newRunCommand(), newStatusCommand(), newPodsCommand(), newExplainCommand(), newVolumesCommand(), newTopCommand(),
 		newLogsCommand(), newExecCommand(), newConfigCommand(), newManifestCommand(), newHandoutCommand(), newVersionCommand())
 	root.AddCommand(newLaunchCommand())
 	return root

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,6 +69,22 @@ func (fakeNode) ListWaits(context.Context, *podsyncv1.ListWaitsRequest) (*podsyn
 	}}}, nil
 }
 
+func (fakeNode) ListVolumes(_ context.Context, r *podsyncv1.ListVolumesRequest) (*podsyncv1.ListVolumesResponse, error) {
+	if r.GetName() == "none" {
+		return nil, status.Error(codes.NotFound, "no such pod")
+	}
+	return &podsyncv1.ListVolumesResponse{Pods: []*podsyncv1.PodVolumeStates{{
+		Pod: &podsyncv1.PodRef{Namespace: "default", Name: "web", Uid: "1"},
+		Volumes: []*podsyncv1.VolumeState{
+			{Name: "data", Plugin: "kubernetes.io/csi", Driver: "csi.x", PvcName: "data-0", PvName: "pv-7", Standing: podsyncv1.VolumeStanding_VOLUME_STANDING_PRESENT},
+			{
+				Name: "new", Plugin: "kubernetes.io/csi", PvcName: "new-0", Standing: podsyncv1.VolumeStanding_VOLUME_STANDING_WAITING,
+				Waits: []*podsyncv1.Wait{{Kind: "volume", Object: "new", Reason: "PVC is\nnot bound"}},
+			},
+		},
+	}}}, nil
+}
+
 func (fakeNode) GetInfo(context.Context, *commonv1.GetInfoRequest) (*commonv1.GetInfoResponse, error) {
 	return &commonv1.GetInfoResponse{Service: "podsync", Build: &commonv1.Build{Protocol: buildinfo.Get().Protocol}}, nil
 }
@@ -116,6 +134,8 @@ func TestTheCommandsAskTheRunningNode(t *testing.T) {
 	}{
 		{[]string{"pods", dir}, []string{"kube-system dns Pending", "image i: no such image"}},
 		{[]string{"pods", dir, "-o", "yaml"}, []string{"kind: PodList", "name: web"}},
+		{[]string{"volumes", dir}, []string{"default web data csi.x data-0 pv-7 present - - -", "new kubernetes.io/csi new-0 - waiting - - PVC is not bound (for -)", "How full the volumes are is not known: no socket"}},
+		{[]string{"volumes", dir, "web", "-o", "yaml"}, []string{"standing: VOLUME_STANDING_WAITING"}},
 		{[]string{"logs", dir, "web", "-c", "side", "--tail=3"}, []string{"1 side tail 3"}},
 		{[]string{"logs", dir, "web", "--tail=3"}, []string{"container app of app, side, init; -c chooses", "1 app tail 3"}},
 		{[]string{"config", dir}, []string{"maxPods 42 110 flag --max-pods"}},
@@ -146,6 +166,7 @@ func TestWhatIsNotThereIsNamedWithWhatToDo(t *testing.T) {
 		{[]string{"logs", dir, "web", "--since-time=yesterday"}, "2006-01-02T15:04:05Z"},
 		{[]string{"pods", dir, "-o", "xml"}, "use json or yaml"},
 		{[]string{"top", dir}, "stats.sock: start the node"},
+		{[]string{"volumes", dir, "none"}, "the node has no pod default/none: polylet pods lists the pods"},
 		{[]string{"probes", "list", "--socket-dir=/nonexistent"}, "/nonexistent/probes.sock"},
 		{[]string{"config", dir, "--service=kubelet"}, "there is no service kubelet"},
 	} {

@@ -31,7 +31,7 @@ func (w *wiring) setUpVolumes() {
 	}
 	with := volume.Deps{
 		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
-		Allocatable: w.node.Allocatable, Pods: w.pods,
+		Allocatable: w.node.Allocatable, Pods: w.pods, Spec: w.spec,
 	}
 	withDisks := scsi.Deps{Objects: w.objects, InUse: disksInUse{w}, Mounter: deps.Mounter, Events: w.events}
 	if _, real := deps.Mounter.(*mount.Kernel); real { // else nobody is asked

@@ -3,6 +3,8 @@ module github.com/polylet/polylet/services/stats
 go 1.26.0
 
 require (
+	github.com/euank/go-kmsg-parser v2.0.0+incompatible
+	github.com/google/cadvisor v0.60.6
 	github.com/google/cadvisor/lib v0.60.6
 	github.com/google/go-cmp v0.7.0
 	github.com/opencontainers/cgroups v0.0.6

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,9 @@ import (
 const (
 	// hogDisk is the size of the disk of the node's root directory and of that of the
 	// images, in MiB; hogInodes how many inodes the first has.
-	hogDisk, hogInodes = 400, 20000
+	hogDisk, hogInodes = 1024, 20000
+	// keepPercent of such a disk have to be left, and keepInodes of its inodes.
+	keepPercent, keepInodes = 33, 30
 	// keepThreads is how many more threads than there are at first the machine may
 	// have: whatever else runs on it takes fewer. A hog takes twice as many.
 	keepThreads = 5000
@@ -30,22 +33,21 @@ type shortage struct {
 	keep uint64
 }
 
-// The node's root directory and the images have small disks of their own, so that each
+// The node's root directory and the images have disks of 1 GiB of their own, so that each
 // threshold is crossed for real. The words are the kubelet's: this test passes on it
 // too, but for what only polylet has.
 func TestWhoeverUsesTheNodeUpIsEvictedInTheKubeletsWords(t *testing.T) {
 	running, most := threads(t)
 	h := build(t, plan{noRuntime: true, overrides: map[string]any{
 		"evictionHard": map[string]any{
-			"memory.available": "50Mi", "nodefs.available": "33%", "nodefs.inodesFree": "30%", "imagefs.available": "33%", "imagefs.inodesFree": "0%",
+			"memory.available": "50Mi", "nodefs.available": fmt.Sprintf("%d%%", keepPercent), "nodefs.inodesFree": fmt.Sprintf("%d%%", keepInodes),
+			"imagefs.available": fmt.Sprintf("%d%%", keepPercent), "imagefs.inodesFree": "0%",
 			"pid.available": fmt.Sprint(most - running - keepThreads),
 		},
 		"evictionPressureTransitionPeriod": "2s", "volumeStatsAggPeriod": "1s",
 	}, prepare: func(h *house) {
-		root := h.inst.Path("kubelet")
-		h.must(os.MkdirAll(root, 0o755))
-		h.must(unix.Mount("node", root, "tmpfs", 0, fmt.Sprintf("size=%dm,nr_inodes=%d", hogDisk, hogInodes)))
-		h.must(unix.Mount("images", h.inst.Path("root"), "tmpfs", 0, fmt.Sprintf("size=%dm", hogDisk)))
+		h.ownDisk("kubelet", hogDisk, hogInodes)
+		h.ownDisk("root", hogDisk, 0)
 		h.must(h.runtime.Process.Start(h.ctx))
 	}})
 	h.create(withScratch(app("small", "take", "mebibytes=5", "path=/scratch/file"), ""))
@@ -177,7 +179,7 @@ func notEvictedForMemoryVolume(h *house) {
 
 func evictedForInodes(h *house) {
 	h.create(withScratch(app("inodes", "take", fmt.Sprintf("files=%d", hogInodes*3/4), "path=/scratch"), ""))
-	h.measured("inodes", h.ofDisk("kubelet", func(st *unix.Statfs_t) uint64 { return st.Ffree }, hogInodes*30/100))
+	h.measured("inodes", h.ofDisk("kubelet", func(st *unix.Statfs_t) uint64 { return st.Ffree }, h.statfs("kubelet").Files*keepInodes/100))
 	h.wantEvicted("inodes", `The node was low on resource: inodes\. Threshold quantity: \d+, available: \d+\w*\. `, true)
 	h.wantEvent("inodes", map[string]string{"starved_resource": "inodes"})
 	h.afterwards("nodefs.inodesFree", 1)
@@ -185,7 +187,7 @@ func evictedForInodes(h *house) {
 
 func evictedForADisk(h *house) {
 	h.create(withScratch(app("disk", "take", fmt.Sprintf("mebibytes=%d", hogDisk*7/10), "path=/scratch/file"), ""))
-	h.measured("disk", h.ofDisk("kubelet", availableBytes, hogDisk<<20*33/100))
+	h.measured("disk", h.ofDisk("kubelet", availableBytes, h.bytesToKeep("kubelet")))
 	h.wantEvicted("disk", `The node was low on resource: ephemeral-storage\. Threshold quantity: \d+, available: \d+\w*\. .*`, true)
 	h.wantEvent("disk", map[string]string{"starved_resource": "ephemeral-storage"})
 	h.afterwards("nodefs.available", 1)
@@ -193,7 +195,7 @@ func evictedForADisk(h *house) {
 
 func evictedForAnOpenFile(h *house) {
 	h.create(withScratch(app("open", "take", fmt.Sprintf("mebibytes=%d", hogDisk*7/10), "path=/scratch/file", "unlink=true"), ""))
-	h.measured("open", h.ofDisk("kubelet", availableBytes, hogDisk<<20*33/100))
+	h.measured("open", h.ofDisk("kubelet", availableBytes, h.bytesToKeep("kubelet")))
 	h.wantEvicted("open", `The node was low on resource: ephemeral-storage\. Threshold quantity: \d+, available: \d+\w*\. .*`, true)
 	if onKubelet() {
 		h.afterwards("nodefs.available", 3)
@@ -202,14 +204,15 @@ func evictedForAnOpenFile(h *house) {
 	h.afterwards("nodefs.available", 2)
 	out, err := h.polylet("explain", "node")
 	h.must(err)
-	if !strings.Contains(out, `container app holds 280Mi open in files that were removed, the largest of them "/scratch/file"`) {
+	// It goes as soon as too little is left, and has not written all of it by then.
+	if !regexp.MustCompile(`evicted default/open .*container app holds \d+\w+ open in files that were removed, the largest of them "/scratch/file"`).MatchString(out) {
 		h.Errorf("polylet explain node does not name the file:\n%s", out)
 	}
 }
 
 func evictedForImageDisk(h *house) {
 	h.create(app("layer-hog", "take", fmt.Sprintf("mebibytes=%d", hogDisk*7/10), "path=/file"))
-	h.measured("layer-hog", h.ofDisk("root", availableBytes, hogDisk<<20*33/100))
+	h.measured("layer-hog", h.ofDisk("root", availableBytes, h.bytesToKeep("root")))
 	h.wantEvicted("layer-hog", `The node was low on resource: ephemeral-storage\. Threshold quantity: \d+, available: \d+\w*\. (Container app was using \d+\w*, request is 0, has larger consumption of ephemeral-storage\. )?`, true)
 	h.wantEvent("layer-hog", map[string]string{"starved_resource": "ephemeral-storage"})
 	if out, err := h.polylet("explain", "node"); !onKubelet() {
@@ -226,13 +229,19 @@ func (h *house) evictedForThreads(most uint64) {
 	h.afterwards("pid.available", 1)
 }
 
+// bytesToKeep are what has to be left of a disk.
+func (h *house) bytesToKeep(disk string) uint64 {
+	h.Helper()
+	st := h.statfs(disk)
+	return st.Blocks * uint64(st.Bsize) * keepPercent / 100
+}
+
 func availableBytes(st *unix.Statfs_t) uint64 { return st.Bavail * uint64(st.Bsize) }
 
 // ofDisk is a shortage of a disk of the instance's.
 func (h *house) ofDisk(dir string, left func(*unix.Statfs_t) uint64, keep uint64) shortage {
 	return shortage{keep: keep, left: func() uint64 {
-		var st unix.Statfs_t
-		h.must(unix.Statfs(h.inst.Path(dir), &st))
+		st := h.statfs(dir)
 		return left(&st)
 	}}
 }

@@ -47,7 +47,7 @@ func Grown(t *testing.T, do func(n int)) []string {
 		t.Fatalf("find the test's module: %v", err)
 	}
 	program := filepath.Join(t.TempDir(), "steps.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-covermode=count",
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-covermode=count",
 		"-coverpkg="+strings.TrimSpace(string(module))+"/...", "-o", program, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the test with its blocks counted: %v\n%s", err, out)

@@ -29,6 +29,7 @@ const usage = `usage: testapp COMMAND [name=value ...]
                                                  take memory, or with a path disk or files, or threads, then wait for
                                                  SIGTERM; a file that is unlinked stays open; with a file that says how
                                                  often it was started the second time takes disk at once and ends
+  child       mebibytes=0                        have a child take memory and wait for SIGTERM, whatever becomes of the child
   stat        path=                              print type, mode, owner and content length, for exec
   cat                                            copy stdin to stdout, for exec and attach
   write       path= text=                        write a file, for exec
@@ -76,6 +77,8 @@ func dispatch(ctx context.Context, command string, f flags) error {
 		return sleep(ctx, f)
 	case "take":
 		return take(ctx, f)
+	case "child":
+		return child(ctx, f)
 	case "idle":
 		return idle(ctx, f)
 	case "get":

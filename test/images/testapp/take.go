@@ -42,11 +42,8 @@ func take(ctx context.Context, f flags) error {
 		err = takeThreads(threads)
 	case path != "":
 		var file *os.File
-		if file, err = takeDisk(path, n); file != nil {
+		if file, err = takeDisk(path, n, f.text("unlink", "") != ""); file != nil {
 			defer file.Close()
-		}
-		if err == nil && f.text("unlink", "") != "" {
-			err = os.Remove(path) // It stays open, and its bytes stay with it.
 		}
 	default:
 		held := takeMemory(n)
@@ -70,10 +67,17 @@ func takeMemory(mebibytes int) (held [][]byte) {
 	return held
 }
 
-func takeDisk(path string, mebibytes int) (*os.File, error) {
+// takeDisk writes a file. One that is unlinked is before its first byte: it stays open, and
+// its bytes stay with it; who fills a real disk may have to go before the last.
+func takeDisk(path string, mebibytes int, unlink bool) (*os.File, error) {
 	file, err := os.Create(path)
 	if err != nil {
 		return nil, err
+	}
+	if unlink {
+		if err := os.Remove(path); err != nil {
+			return file, err
+		}
 	}
 	block := make([]byte, mebibyte)
 	for range mebibytes {
@@ -142,6 +146,14 @@ func idle(ctx context.Context, f flags) error {
 			<-ctx.Done()
 		}()
 	}
+	<-ctx.Done()
+	return nil
+}
+
+// child has a child take memory, says how that ended, and goes on.
+func child(ctx context.Context, f flags) error {
+	hungry := exec.CommandContext(ctx, "/proc/self/exe", "take", "mebibytes="+f.text("mebibytes", "0"))
+	fmt.Println("the child has ended:", hungry.Run())
 	<-ctx.Done()
 	return nil
 }

@@ -121,6 +121,7 @@ func (l *Loop) later(ctx context.Context, s *stopping, a *ask) {
 	case errors.Is(a.err, rpcerr.ErrNotFound):
 		s.ended, s.leaves = a.at, true
 		l.after = a.at
+		l.unkept(ctx, s)
 	case errors.Is(a.err, rpcerr.ErrPrecondition), errors.Is(a.err, rpcerr.ErrUnimplemented):
 		l.leave(s, unserved)
 	case errors.Is(a.err, rpcerr.ErrInternal):
@@ -166,6 +167,15 @@ func (l *Loop) taken(d Decision, signal string, already bool) Decision {
 		l.deps.Metrics.evicted(signal)
 	}
 	return d
+}
+
+// unkept takes in that a pod has ended which podsync said that it ends, but could not keep
+// that over a restart: it was evicted, and nobody says so any more.
+func (l *Loop) unkept(ctx context.Context, s *stopping) {
+	if s.ending && !s.counted {
+		s.counted = true
+		l.note(ctx, l.taken(s.decision, s.signal, false))
+	}
 }
 
 // unheard is a pod of a kind of shortage of which podsync has not said yet whether it

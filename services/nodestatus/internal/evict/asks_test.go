@@ -88,6 +88,33 @@ func TestNobodyIsAskedForAgainWhenNothingIsShortAnyMore(t *testing.T) {
 	})
 }
 
+// A disk that is busy takes the record of a stop too late, and the pod has ended when it is
+// asked for again.
+func TestAnEvictionThatPodsyncCouldNotKeepIsOneWhenThePodHasEnded(t *testing.T) {
+	for _, askedAgain := range []bool{false, true} {
+		in(t, hardMemory(), Config{}, func(w *world) {
+			w.pod("hog", 950*mi, 0)
+			w.takes["hog"] = time.Hour
+			w.stopErr = fmt.Errorf("%w: it is stopped, and that is not kept", rpcerr.ErrInternal)
+			w.signals()
+			if askedAgain {
+				w.pass(soon + 100*time.Millisecond)
+			} else {
+				w.pass(100 * time.Millisecond)
+			}
+			if d := w.last(); d.Outcome != Refused || w.metric("kubelet_evictions", "memory.available") != 0 {
+				t.Errorf("while it ends: %+v", d)
+			}
+			w.set(func() { w.stopErr = fmt.Errorf("%w: no such pod", rpcerr.ErrNotFound) })
+			w.end("hog")
+			w.pass(10 * time.Second)
+			if d := w.last(); d.Outcome != Evicted || d.Chosen.Name != "hog" || strings.Contains(d.Why, "kept") || w.metric("kubelet_evictions", "memory.available") != 1 {
+				t.Errorf("asked again %v: %+v, counted %v times", askedAgain, d, w.metric("kubelet_evictions", "memory.available"))
+			}
+		})
+	}
+}
+
 func ending(kind string, since time.Duration) map[types.UID]Ending {
 	return map[types.UID]Ending{"hog": {Reason: "Evicted", Message: "The node was low on resource: " + kind + ". Threshold", Since: time.Now().Add(-since), Grace: time.Second}}
 }

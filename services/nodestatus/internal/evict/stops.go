@@ -121,6 +121,7 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		}
 		if newly && !s.ended.IsZero() {
 			s.looked, l.after = now, now
+			l.unkept(ctx, s)
 			s.leaves = s.kind == pressure.Disk && !s.limit || short(j, pressure.Disk)
 			clear(l.barren) // It leaves something.
 			l.clear(ctx, j, layout)

@@ -8,13 +8,13 @@ package oomkill
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/internal/oomlimit"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 )
 
@@ -110,26 +110,6 @@ func (t *Teller) tellPod(ctx context.Context, k Kill, key string) {
 	}
 	t.events.SendPodOnce(ctx, about, node.Event{
 		Type: v1.EventTypeWarning, Reason: "OOMKilling",
-		Message: fmt.Sprintf("Process %s (pid %d) of container %s was killed, for %s was used up", k.Process, k.PID, k.Container, usedUp(k)),
+		Message: fmt.Sprintf("Process %s (pid %d) of container %s was killed, for %s was used up", k.Process, k.PID, k.Container, oomlimit.UsedUp(string(k.PodUID), k.System, k.Cgroup, k.Limit)),
 	}, k.Time, key)
-}
-
-// usedUp is whose memory was: who is killed for a limit of all pods (enforceNodeAllocatable)
-// may have none of his own.
-func usedUp(k Kill) string {
-	dashed, underlined := "pod"+string(k.PodUID), "pod"+strings.ReplaceAll(string(k.PodUID), "-", "_")
-	ofPod := func(element string) bool {
-		name := strings.TrimSuffix(element, ".slice")
-		return name == dashed || strings.HasSuffix(name, "-"+underlined)
-	}
-	path := strings.Split(k.Limit, "/")
-	switch i := slices.IndexFunc(path, ofPod); {
-	case k.System:
-		return "the node's memory"
-	case i >= 0 && i == len(path)-1:
-		return "the memory limit of its pod"
-	case i >= 0, k.Limit == k.Cgroup, k.Limit == "":
-		return "its memory limit"
-	}
-	return fmt.Sprintf("the memory limit of cgroup %s, in which other pods are, too,", k.Limit)
 }

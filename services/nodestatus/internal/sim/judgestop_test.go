@@ -159,11 +159,10 @@ func goodName(signal string) string {
 	return "ephemeral-storage"
 }
 
-// near says whether two numbers are the same, but for how percentages are rounded and
-// quantities written.
-func near(a, b uint64) bool { return math.Abs(float64(a)-float64(b)) <= 1024+float64(b)/1e6 }
+// near says whether two numbers are the same, but for how percentages are rounded.
+func near(a, b uint64) bool { return math.Abs(float64(a)-float64(b)) <= 1+float64(b)/1e6 }
 
-func between(n, low, high uint64) bool { return n+1024 >= low && n <= high+1024 }
+func between(n, low, high uint64) bool { return low <= n && n <= high }
 
 // graceLocked judges how long a pod was given, and whether it was time.
 func (j *judge) graceLocked(p *pod, a *asked, k *mark) {
@@ -232,7 +231,7 @@ func (j *judge) measurableLocked(p *pod) bool {
 	}
 	others := 0
 	for _, o := range j.w.podsLocked() {
-		if o.slow > 0 && o != p && o.alive {
+		if o.slow > 0 && o != p && o.alive && !o.spared {
 			others++
 		}
 	}
@@ -244,7 +243,7 @@ func (j *judge) besideLocked(p *pod, k *mark) {
 	now := time.Now()
 	for _, q := range j.w.podsLocked() {
 		s, of := q.stop, j.asks[q]
-		if q == p || s == nil || of == nil || of.mark == nil || now.After(s.since.Add(s.grace+patience)) {
+		if q == p || s == nil || of == nil || of.mark == nil || now.After(s.since.Add(s.grace+patience)) || now.After(of.at.Add(s.grace+patience)) {
 			continue
 		}
 		leaves := !q.alive && now.Sub(q.ended) < emptying && j.w.machine.uses[q.name].volumeThere()

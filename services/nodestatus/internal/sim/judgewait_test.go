@@ -46,7 +46,11 @@ func (j *judge) waitedLocked(k *mark) {
 	if isDisk(k.r) {
 		bound = slowest
 	}
-	from := latest(k.since.Add(k.grace), j.calmLocked(peers...), j.progress)
+	begins := k.since
+	if k.soft { // Its grace period begins when it is told of, to each run anew.
+		begins = latest(k.since, k.met, j.w.run.began)
+	}
+	from := latest(begins.Add(k.grace), j.calmLocked(peers...), j.progress)
 	if now.Sub(from) <= bound {
 		return
 	}
@@ -164,8 +168,8 @@ func (j *judge) forgottenLocked() {
 	now := time.Now()
 	for _, p := range j.w.podsLocked() {
 		s, a := p.stop, j.asks[p]
-		if s == nil || s.kept || a == nil || !p.alive || a.run != j.w.run {
-			continue
+		if s == nil || s.kept || a == nil || !p.alive || a.run != j.w.run || now.After(s.since.Add(s.grace+patience)) {
+			continue // Who has had its time is not waited for; if podsync forgets it, another is chosen.
 		}
 		if now.Sub(latest(s.since, j.calmLocked(peers...))) > 8*time.Second {
 			j.violationLocked("that %v ends is kept by nobody, and podsync is not asked again", p)

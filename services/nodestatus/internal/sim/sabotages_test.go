@@ -69,7 +69,11 @@ func jump() func(int64) *scenario {
 }
 
 func fullDisk() func(int64) *scenario {
-	return quiet(hog(func(p *pod) { p.late = 3 * time.Minute }), wrong(50*time.Second, 20*time.Second, "full", func(w *world, is bool) { w.full = is }), takes("hog", mostMemory))
+	return quiet(hog(func(p *pod) { p.late = 3 * time.Minute }), takes("hog", mostMemory), at(50*time.Second, "podsync's disk is full", func(w *world) {
+		w.full = true
+		w.fault("full", 16*time.Second)
+		time.AfterFunc(15*time.Second, func() { w.set(func() { w.full = false }) })
+	}))
 }
 
 func awayApiserver() func(int64) *scenario {

@@ -204,7 +204,7 @@ func (m *maker) pod() *pod {
 	p.takes = pick(m, 0, time.Second, 3*time.Second, time.Minute)
 	p.late = pick(m, 0, 0, 0, time.Second, time.Duration(m.some(uint64(100*time.Second))))
 	p.emptying = pick(m, 0, time.Second, 4*time.Second, time.Duration(m.some(uint64(15*time.Second))))
-	p.slow = pick(m, 0, 0, 0, 0, 2*time.Second, 7*time.Second, time.Duration(m.some(uint64(90*time.Second))))
+	p.slow = pick(m, 0, 0, 0, 0, 0, 0, 0, 3*time.Second, 7*time.Second, time.Duration(m.some(uint64(90*time.Second))))
 	p.first = use{memory: (20 + m.some(400)) * mi, pids: 1 + m.some(50), volume: m.some(400) * mi, logs: m.some(50) * mi, layer: m.some(300) * mi, files: m.some(1000), layerFiles: m.some(500)}
 	return p
 }
@@ -261,6 +261,12 @@ func (w *world) needLocked(r good) (need uint64) {
 func (w *world) fillLocked(r good, rank int, part float64, where string) {
 	left, wanted := w.machine.left(r), uint64(float64(w.needLocked(r))*part)
 	p := w.anyLocked(rank)
+	for _, q := range w.podsLocked() {
+		if isDisk(r) && rank%2 == 0 && q.slow > 0 && q.alive && !q.spared {
+			p = q // Who is measured slowly and takes much is what is to be waited for.
+			break
+		}
+	}
 	if left <= wanted || !p.alive {
 		return
 	}

@@ -90,9 +90,10 @@ type VolumesInUse interface {
 	InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolumeName, struct{}], error)
 }
 
-// Volumes says how full volumes of drivers are; *volume.Set has it.
+// Volumes says how pods' volumes stand, and how full those of drivers are; *volume.Set has it.
 type Volumes interface {
 	Usage(ctx context.Context, uid types.UID, name string) (volume.Usage, error)
+	Standings(pod *v1.Pod, ended bool) []volume.Standing
 }
 
 // LogPath returns the log file of a container that has run.
@@ -137,7 +138,7 @@ type Deps struct {
 	CSIDrivers CSIDrivers
 	// VolumesInUse are those of this node; nil: WatchVolumesInUse is not served.
 	VolumesInUse VolumesInUse
-	// Volumes may be nil: GetVolumeUsage is not served.
+	// Volumes may be nil: GetVolumeUsage and ListVolumes are not served.
 	Volumes Volumes
 	// CheckpointDir takes the archives of checkpointed containers.
 	CheckpointDir string

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
@@ -21,6 +22,8 @@ func (u measured) Usage(_ context.Context, _ types.UID, name string) (volume.Usa
 		Condition: &volume.Condition{Abnormal: true, Message: "m"},
 	}, u[name]
 }
+
+func (measured) Standings(*v1.Pod, bool) []volume.Standing { return nil }
 
 func TestTheUsageOfADriversVolumeIsServed(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {

@@ -23,51 +23,104 @@ type Kill struct {
 	Cgroup, Limit string
 }
 
+// ofCgroup is how the kernel begins what it says of a kill for a cgroup's limit.
+const ofCgroup = "Memory cgroup out of memory"
+
 // killReader finds kills in records, which have to come in their order.
 type killReader struct {
 	killed, context *regexp.Regexp
-	// of is what the last line of context says, and whom it speaks of.
+	// said is what the last line of context says.
+	said whose
+	// Before Linux 5.1: who is chosen is told first, and then who is killed, of whom
+	// nothing says whether it was for a cgroup.
+	oldContext, oldChosen, oldKilled *regexp.Regexp
+	// chosen is what is told of who was chosen last; nil: nothing was.
+	chosen *choice
+}
+
+// whose is whose process is killed and for whose limit; of is its number, or whoeverIsNext.
+type whose struct {
 	of            int
 	cgroup, limit string
 }
 
-// newKillReader knows what kernels from 5.1 on write. The line that a process was
-// killed is always written, the one before it with the cgroups at most ten times in
-// five seconds. Both begin their record, so that no process's name can pass for one; and
-// a cgroup ends where its next field begins first, for what follows may be of the name.
-// Source: the kernel's mm/oom_kill.c.
+// whoeverIsNext is whom a line of context speaks of that has no number: kills are one
+// after the other, with their lines.
+const whoeverIsNext = -1
+
+// choice is what is known of a kill before it is told of.
+type choice struct {
+	system        bool
+	cgroup, limit string
+}
+
+// newKillReader knows what kernels write. The line that a process was killed is always
+// written, the one before it with the cgroups at most ten times in five seconds. All of
+// them begin their record, so that no process's name can pass for one; and a cgroup ends
+// where its next field begins first, for what follows may be of the name.
+// Source: the kernel's mm/oom_kill.c, and before 5.0 mm/memcontrol.c.
 func newKillReader() *killReader {
 	return &killReader{
-		killed:  regexp.MustCompile(`^(Memory cgroup out of memory|Out of memory(?: \([a-z_]+\))?): Killed process (\d+) \((.*)\) total-vm:`),
+		killed:  regexp.MustCompile(`^(` + ofCgroup + `|Out of memory(?: \([a-z_]+\))?): Killed process (\d+) \((.*)\) total-vm:`),
 		context: regexp.MustCompile(`^oom-kill:constraint=[A-Z_]+,nodemask=.*?(?:,oom_memcg=(.*?))?(?:,global_oom)?,task_memcg=(.*?),task=.*,pid=(\d+),uid=\d+$`),
+
+		oldContext: regexp.MustCompile(`^Task in (.*?) killed as a result of limit of (.*)$`),
+		oldChosen:  regexp.MustCompile(`^(` + ofCgroup + `|Out of memory(?: \([a-z_]+\))?): Kill process (\d+) \(.*\) score \d+ or sacrifice child$`),
+		oldKilled:  regexp.MustCompile(`^Killed process (\d+) \((.*)\)(?:, UID \d+,)? total-vm:`),
 	}
 }
 
 // read returns the kill that a record tells of; false when it tells of none.
 func (r *killReader) read(record Record, boot time.Time) (Kill, bool) {
-	if !record.Kernel {
+	if !record.Kernel || r.readContext(record.Text) {
 		return Kill{}, false
 	}
-	if m := r.context.FindStringSubmatch(record.Text); m != nil {
-		if pid, err := strconv.Atoi(m[3]); err == nil {
-			r.of, r.limit, r.cgroup = pid, m[1], m[2]
+	out := Kill{Sequence: record.Sequence, Time: boot.Add(record.SinceBoot)}
+	if m := r.killed.FindStringSubmatch(record.Text); m != nil {
+		var err error
+		if out.PID, err = strconv.Atoi(m[2]); err != nil {
+			return Kill{}, false
 		}
+		out.Process, out.System = m[3], m[1] != ofCgroup
+		if out.PID == r.said.of {
+			out.Cgroup, out.Limit = r.said.cgroup, r.said.limit
+		}
+		return out, true
+	}
+	m := r.oldKilled.FindStringSubmatch(record.Text)
+	if m == nil || r.chosen == nil {
 		return Kill{}, false
 	}
-	m := r.killed.FindStringSubmatch(record.Text)
-	if m == nil {
+	var err error
+	if out.PID, err = strconv.Atoi(m[1]); err != nil {
 		return Kill{}, false
 	}
-	pid, err := strconv.Atoi(m[2])
-	if err != nil {
-		return Kill{}, false
-	}
-	out := Kill{
-		Sequence: record.Sequence, Time: boot.Add(record.SinceBoot), Process: m[3], PID: pid,
-		System: m[1] != "Memory cgroup out of memory",
-	}
-	if pid == r.of {
-		out.Cgroup, out.Limit = r.cgroup, r.limit
-	}
+	out.Process, out.System, out.Cgroup, out.Limit = m[2], r.chosen.system, r.chosen.cgroup, r.chosen.limit
+	r.chosen.cgroup, r.chosen.limit = "", "" // Others that go with it may be elsewhere.
 	return out, true
+}
+
+// readContext says whether a line is about a kill that is told of after it.
+func (r *killReader) readContext(text string) bool {
+	if m := r.context.FindStringSubmatch(text); m != nil {
+		if pid, err := strconv.Atoi(m[3]); err == nil {
+			r.said = whose{pid, m[2], m[1]}
+		}
+		return true
+	}
+	if m := r.oldContext.FindStringSubmatch(text); m != nil {
+		r.said = whose{whoeverIsNext, m[1], m[2]}
+		return true
+	}
+	m := r.oldChosen.FindStringSubmatch(text)
+	if m == nil {
+		return false
+	}
+	r.chosen = &choice{system: m[1] != ofCgroup}
+	// A child of who is chosen may go for it; the cgroup is that of who was chosen.
+	if pid, err := strconv.Atoi(m[2]); err == nil && (r.said.of == pid || r.said.of == whoeverIsNext) {
+		r.chosen.cgroup, r.chosen.limit = r.said.cgroup, r.said.limit
+	}
+	r.said = whose{}
+	return true
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/test/bench/internal/hostcalls"
 	"github.com/polylet/polylet/test/bench/internal/report"
@@ -142,12 +143,16 @@ func (b *bench) lives(ctx context.Context, what string, names []string, build fu
 	var (
 		after     map[string]float64
 		unmounted time.Time
+		left      int
 	)
 	go func() {
 		err := b.unmounted(ctx)
 		unmounted = time.Now()
 		if err == nil {
 			after, err = b.used()
+		}
+		if err == nil {
+			left, err = b.containers(ctx)
 		}
 		ended <- err
 	}()
@@ -162,10 +167,17 @@ func (b *bench) lives(ctx context.Context, what string, names []string, build fu
 		return err
 	}
 	b.c.Add(what+": delete → all unmounted, ms", report.Milliseconds(unmounted.Sub(began)))
+	b.c.Add(what+": containers that the runtime has still when all is unmounted, per pod", float64(left)/float64(len(names)))
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		b.c.Add(what+": CPU of "+name+" from delete to all unmounted, per pod, ms", (after[name]-before[name])/float64(len(names)))
 	}
 	return b.addHostCalls(what, calls, len(names))
+}
+
+// containers is how many the runtime has, though they have ended: to remove them is work, too.
+func (b *bench) containers(ctx context.Context) (int, error) {
+	list, err := b.Runtime.Runtime().ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	return len(list.GetContainers()), err
 }
 
 // used is the time of processors that all who have a part in a pod's end have used, in

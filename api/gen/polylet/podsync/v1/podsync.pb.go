@@ -87,6 +87,71 @@ func (ContainerState) EnumDescriptor() ([]byte, []int) {
 	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{0}
 }
 
+// VolumeStanding is how far a volume is.
+type VolumeStanding int32
+
+const (
+	// Not known.
+	VolumeStanding_VOLUME_STANDING_UNSPECIFIED VolumeStanding = 0
+	// It is to be set up.
+	VolumeStanding_VOLUME_STANDING_WAITING VolumeStanding = 1
+	// It is set up.
+	VolumeStanding_VOLUME_STANDING_PRESENT VolumeStanding = 2
+	// No container uses it: it is not set up.
+	VolumeStanding_VOLUME_STANDING_UNUSED VolumeStanding = 3
+	// It is being taken down.
+	VolumeStanding_VOLUME_STANDING_GOING VolumeStanding = 4
+	// It is taken down.
+	VolumeStanding_VOLUME_STANDING_GONE VolumeStanding = 5
+)
+
+// Enum value maps for VolumeStanding.
+var (
+	VolumeStanding_name = map[int32]string{
+		0: "VOLUME_STANDING_UNSPECIFIED",
+		1: "VOLUME_STANDING_WAITING",
+		2: "VOLUME_STANDING_PRESENT",
+		3: "VOLUME_STANDING_UNUSED",
+		4: "VOLUME_STANDING_GOING",
+		5: "VOLUME_STANDING_GONE",
+	}
+	VolumeStanding_value = map[string]int32{
+		"VOLUME_STANDING_UNSPECIFIED": 0,
+		"VOLUME_STANDING_WAITING":     1,
+		"VOLUME_STANDING_PRESENT":     2,
+		"VOLUME_STANDING_UNUSED":      3,
+		"VOLUME_STANDING_GOING":       4,
+		"VOLUME_STANDING_GONE":        5,
+	}
+)
+
+func (x VolumeStanding) Enum() *VolumeStanding {
+	p := new(VolumeStanding)
+	*p = x
+	return p
+}
+
+func (x VolumeStanding) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (VolumeStanding) Descriptor() protoreflect.EnumDescriptor {
+	return file_polylet_podsync_v1_podsync_proto_enumTypes[1].Descriptor()
+}
+
+func (VolumeStanding) Type() protoreflect.EnumType {
+	return &file_polylet_podsync_v1_podsync_proto_enumTypes[1]
+}
+
+func (x VolumeStanding) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use VolumeStanding.Descriptor instead.
+func (VolumeStanding) EnumDescriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{1}
+}
+
 // ProbeType is which of the three probes of a container.
 type ProbeType int32
 
@@ -128,11 +193,11 @@ func (x ProbeType) String() string {
 }
 
 func (ProbeType) Descriptor() protoreflect.EnumDescriptor {
-	return file_polylet_podsync_v1_podsync_proto_enumTypes[1].Descriptor()
+	return file_polylet_podsync_v1_podsync_proto_enumTypes[2].Descriptor()
 }
 
 func (ProbeType) Type() protoreflect.EnumType {
-	return &file_polylet_podsync_v1_podsync_proto_enumTypes[1]
+	return &file_polylet_podsync_v1_podsync_proto_enumTypes[2]
 }
 
 func (x ProbeType) Number() protoreflect.EnumNumber {
@@ -141,7 +206,7 @@ func (x ProbeType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProbeType.Descriptor instead.
 func (ProbeType) EnumDescriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{1}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{2}
 }
 
 // ProbeOutcome is what stands after thresholds were applied.
@@ -181,11 +246,11 @@ func (x ProbeOutcome) String() string {
 }
 
 func (ProbeOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_polylet_podsync_v1_podsync_proto_enumTypes[2].Descriptor()
+	return file_polylet_podsync_v1_podsync_proto_enumTypes[3].Descriptor()
 }
 
 func (ProbeOutcome) Type() protoreflect.EnumType {
-	return &file_polylet_podsync_v1_podsync_proto_enumTypes[2]
+	return &file_polylet_podsync_v1_podsync_proto_enumTypes[3]
 }
 
 func (x ProbeOutcome) Number() protoreflect.EnumNumber {
@@ -194,7 +259,7 @@ func (x ProbeOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProbeOutcome.Descriptor instead.
 func (ProbeOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{2}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{3}
 }
 
 // PodRef names a pod.
@@ -1615,6 +1680,281 @@ func (x *GetVolumeUsageResponse) GetCondition() *VolumeCondition {
 	return nil
 }
 
+// Request of ListVolumes.
+type ListVolumesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Namespace of the only pod to list; empty for all pods.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Its name.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVolumesRequest) Reset() {
+	*x = ListVolumesRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVolumesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVolumesRequest) ProtoMessage() {}
+
+func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
+func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListVolumesRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ListVolumesRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// Response of ListVolumes.
+type ListVolumesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Pods that have volumes, in order of namespace and name.
+	Pods          []*PodVolumeStates `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVolumesResponse) Reset() {
+	*x = ListVolumesResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVolumesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVolumesResponse) ProtoMessage() {}
+
+func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
+func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListVolumesResponse) GetPods() []*PodVolumeStates {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+// PodVolumeStates is how the volumes of a pod stand.
+type PodVolumeStates struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose they are.
+	Pod *PodRef `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// In the order of the pod's spec, all of them.
+	Volumes       []*VolumeState `protobuf:"bytes,2,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodVolumeStates) Reset() {
+	*x = PodVolumeStates{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodVolumeStates) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodVolumeStates) ProtoMessage() {}
+
+func (x *PodVolumeStates) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodVolumeStates.ProtoReflect.Descriptor instead.
+func (*PodVolumeStates) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PodVolumeStates) GetPod() *PodRef {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *PodVolumeStates) GetVolumes() []*VolumeState {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+// VolumeState is how a volume stands.
+type VolumeState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name in the pod's spec.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Plugin in the kubelet's words, e.g. kubernetes.io/csi.
+	Plugin string `protobuf:"bytes,2,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// Name of the CSI driver; empty for other plugins and while it is not known.
+	Driver string `protobuf:"bytes,3,opt,name=driver,proto3" json:"driver,omitempty"`
+	// PersistentVolumeClaim that it comes from; empty for others.
+	PvcName string `protobuf:"bytes,4,opt,name=pvc_name,json=pvcName,proto3" json:"pvc_name,omitempty"`
+	// PersistentVolume; empty for others and while it is not known.
+	PvName string `protobuf:"bytes,5,opt,name=pv_name,json=pvName,proto3" json:"pv_name,omitempty"`
+	// How it stands.
+	Standing VolumeStanding `protobuf:"varint,6,opt,name=standing,proto3,enum=polylet.podsync.v1.VolumeStanding" json:"standing,omitempty"`
+	// Path on the host of the directory or of the link to the device; empty while there
+	// is none, and for what the runtime mounts.
+	HostPath string `protobuf:"bytes,7,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
+	// It is a block device.
+	Device bool `protobuf:"varint,8,opt,name=device,proto3" json:"device,omitempty"`
+	// What it waits for; empty when that is nothing.
+	Waits         []*Wait `protobuf:"bytes,9,rep,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeState) Reset() {
+	*x = VolumeState{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeState) ProtoMessage() {}
+
+func (x *VolumeState) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeState.ProtoReflect.Descriptor instead.
+func (*VolumeState) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *VolumeState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *VolumeState) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *VolumeState) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *VolumeState) GetPvcName() string {
+	if x != nil {
+		return x.PvcName
+	}
+	return ""
+}
+
+func (x *VolumeState) GetPvName() string {
+	if x != nil {
+		return x.PvName
+	}
+	return ""
+}
+
+func (x *VolumeState) GetStanding() VolumeStanding {
+	if x != nil {
+		return x.Standing
+	}
+	return VolumeStanding_VOLUME_STANDING_UNSPECIFIED
+}
+
+func (x *VolumeState) GetHostPath() string {
+	if x != nil {
+		return x.HostPath
+	}
+	return ""
+}
+
+func (x *VolumeState) GetDevice() bool {
+	if x != nil {
+		return x.Device
+	}
+	return false
+}
+
+func (x *VolumeState) GetWaits() []*Wait {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
 // VolumeCondition is CSI's.
 type VolumeCondition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1628,7 +1968,7 @@ type VolumeCondition struct {
 
 func (x *VolumeCondition) Reset() {
 	*x = VolumeCondition{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1980,7 @@ func (x *VolumeCondition) String() string {
 func (*VolumeCondition) ProtoMessage() {}
 
 func (x *VolumeCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1993,7 @@ func (x *VolumeCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeCondition.ProtoReflect.Descriptor instead.
 func (*VolumeCondition) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{19}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *VolumeCondition) GetAbnormal() bool {
@@ -1679,7 +2019,7 @@ type ListFilesystemUsageRequest struct {
 
 func (x *ListFilesystemUsageRequest) Reset() {
 	*x = ListFilesystemUsageRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +2031,7 @@ func (x *ListFilesystemUsageRequest) String() string {
 func (*ListFilesystemUsageRequest) ProtoMessage() {}
 
 func (x *ListFilesystemUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +2044,7 @@ func (x *ListFilesystemUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesystemUsageRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesystemUsageRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{20}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{24}
 }
 
 // Response of ListFilesystemUsage.
@@ -1725,7 +2065,7 @@ type ListFilesystemUsageResponse struct {
 
 func (x *ListFilesystemUsageResponse) Reset() {
 	*x = ListFilesystemUsageResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +2077,7 @@ func (x *ListFilesystemUsageResponse) String() string {
 func (*ListFilesystemUsageResponse) ProtoMessage() {}
 
 func (x *ListFilesystemUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +2090,7 @@ func (x *ListFilesystemUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesystemUsageResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesystemUsageResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{21}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListFilesystemUsageResponse) GetWritableLayers() []*WritableLayer {
@@ -1794,7 +2134,7 @@ type WritableLayer struct {
 
 func (x *WritableLayer) Reset() {
 	*x = WritableLayer{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +2146,7 @@ func (x *WritableLayer) String() string {
 func (*WritableLayer) ProtoMessage() {}
 
 func (x *WritableLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +2159,7 @@ func (x *WritableLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WritableLayer.ProtoReflect.Descriptor instead.
 func (*WritableLayer) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{22}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WritableLayer) GetContainerId() string {
@@ -1853,7 +2193,7 @@ type FilesystemUsage struct {
 
 func (x *FilesystemUsage) Reset() {
 	*x = FilesystemUsage{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +2205,7 @@ func (x *FilesystemUsage) String() string {
 func (*FilesystemUsage) ProtoMessage() {}
 
 func (x *FilesystemUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +2218,7 @@ func (x *FilesystemUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilesystemUsage.ProtoReflect.Descriptor instead.
 func (*FilesystemUsage) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{23}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FilesystemUsage) GetTime() *timestamppb.Timestamp {
@@ -1918,7 +2258,7 @@ type GetRuntimeRequest struct {
 
 func (x *GetRuntimeRequest) Reset() {
 	*x = GetRuntimeRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2270,7 @@ func (x *GetRuntimeRequest) String() string {
 func (*GetRuntimeRequest) ProtoMessage() {}
 
 func (x *GetRuntimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2283,7 @@ func (x *GetRuntimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRuntimeRequest.ProtoReflect.Descriptor instead.
 func (*GetRuntimeRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{24}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
 }
 
 // Response of GetRuntime.
@@ -1986,7 +2326,7 @@ type GetRuntimeResponse struct {
 
 func (x *GetRuntimeResponse) Reset() {
 	*x = GetRuntimeResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2338,7 @@ func (x *GetRuntimeResponse) String() string {
 func (*GetRuntimeResponse) ProtoMessage() {}
 
 func (x *GetRuntimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2351,7 @@ func (x *GetRuntimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRuntimeResponse.ProtoReflect.Descriptor instead.
 func (*GetRuntimeResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{25}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetRuntimeResponse) GetName() string {
@@ -2135,7 +2475,7 @@ type KubeletDevices struct {
 
 func (x *KubeletDevices) Reset() {
 	*x = KubeletDevices{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2147,7 +2487,7 @@ func (x *KubeletDevices) String() string {
 func (*KubeletDevices) ProtoMessage() {}
 
 func (x *KubeletDevices) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2160,7 +2500,7 @@ func (x *KubeletDevices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KubeletDevices.ProtoReflect.Descriptor instead.
 func (*KubeletDevices) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *KubeletDevices) GetCheckpoint() bool {
@@ -2192,7 +2532,7 @@ type ToldPressure struct {
 
 func (x *ToldPressure) Reset() {
 	*x = ToldPressure{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2544,7 @@ func (x *ToldPressure) String() string {
 func (*ToldPressure) ProtoMessage() {}
 
 func (x *ToldPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2557,7 @@ func (x *ToldPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToldPressure.ProtoReflect.Descriptor instead.
 func (*ToldPressure) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ToldPressure) GetConditions() []string {
@@ -2249,7 +2589,7 @@ type RuntimeHandler struct {
 
 func (x *RuntimeHandler) Reset() {
 	*x = RuntimeHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +2601,7 @@ func (x *RuntimeHandler) String() string {
 func (*RuntimeHandler) ProtoMessage() {}
 
 func (x *RuntimeHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +2614,7 @@ func (x *RuntimeHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeHandler.ProtoReflect.Descriptor instead.
 func (*RuntimeHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RuntimeHandler) GetName() string {
@@ -2307,7 +2647,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2659,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2672,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
 }
 
 // Response of ListImages.
@@ -2346,7 +2686,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2698,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2711,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListImagesResponse) GetImages() []*Image {
@@ -2400,7 +2740,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2752,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2765,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Image) GetId() string {
@@ -2478,7 +2818,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2830,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2843,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReadLogsRequest) GetPod() *PodRef {
@@ -2538,7 +2878,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +2890,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +2903,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -2592,7 +2932,7 @@ type ExecSyncRequest struct {
 
 func (x *ExecSyncRequest) Reset() {
 	*x = ExecSyncRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +2944,7 @@ func (x *ExecSyncRequest) String() string {
 func (*ExecSyncRequest) ProtoMessage() {}
 
 func (x *ExecSyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +2957,7 @@ func (x *ExecSyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSyncRequest.ProtoReflect.Descriptor instead.
 func (*ExecSyncRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExecSyncRequest) GetPod() *PodRef {
@@ -2670,7 +3010,7 @@ type ExecSyncResponse struct {
 
 func (x *ExecSyncResponse) Reset() {
 	*x = ExecSyncResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +3022,7 @@ func (x *ExecSyncResponse) String() string {
 func (*ExecSyncResponse) ProtoMessage() {}
 
 func (x *ExecSyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +3035,7 @@ func (x *ExecSyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSyncResponse.ProtoReflect.Descriptor instead.
 func (*ExecSyncResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ExecSyncResponse) GetStdout() []byte {
@@ -2732,7 +3072,7 @@ type ExecProbeRequest struct {
 
 func (x *ExecProbeRequest) Reset() {
 	*x = ExecProbeRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2744,7 +3084,7 @@ func (x *ExecProbeRequest) String() string {
 func (*ExecProbeRequest) ProtoMessage() {}
 
 func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2757,7 +3097,7 @@ func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecProbeRequest.ProtoReflect.Descriptor instead.
 func (*ExecProbeRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExecProbeRequest) GetKey() *ProbeKey {
@@ -2787,7 +3127,7 @@ type ExecProbeResponse struct {
 
 func (x *ExecProbeResponse) Reset() {
 	*x = ExecProbeResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +3139,7 @@ func (x *ExecProbeResponse) String() string {
 func (*ExecProbeResponse) ProtoMessage() {}
 
 func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +3152,7 @@ func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecProbeResponse.ProtoReflect.Descriptor instead.
 func (*ExecProbeResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExecProbeResponse) GetOutput() []byte {
@@ -2846,7 +3186,7 @@ type OpenExecRequest struct {
 
 func (x *OpenExecRequest) Reset() {
 	*x = OpenExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +3198,7 @@ func (x *OpenExecRequest) String() string {
 func (*OpenExecRequest) ProtoMessage() {}
 
 func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +3211,7 @@ func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OpenExecRequest) GetPod() *PodRef {
@@ -2919,7 +3259,7 @@ type StreamOptions struct {
 
 func (x *StreamOptions) Reset() {
 	*x = StreamOptions{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3271,7 @@ func (x *StreamOptions) String() string {
 func (*StreamOptions) ProtoMessage() {}
 
 func (x *StreamOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3284,7 @@ func (x *StreamOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOptions.ProtoReflect.Descriptor instead.
 func (*StreamOptions) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StreamOptions) GetStdin() bool {
@@ -2986,7 +3326,7 @@ type OpenExecResponse struct {
 
 func (x *OpenExecResponse) Reset() {
 	*x = OpenExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3338,7 @@ func (x *OpenExecResponse) String() string {
 func (*OpenExecResponse) ProtoMessage() {}
 
 func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3351,7 @@ func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *OpenExecResponse) GetUrl() string {
@@ -3038,7 +3378,7 @@ type HoldExecRequest struct {
 
 func (x *HoldExecRequest) Reset() {
 	*x = HoldExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +3390,7 @@ func (x *HoldExecRequest) String() string {
 func (*HoldExecRequest) ProtoMessage() {}
 
 func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3063,7 +3403,7 @@ func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecRequest.ProtoReflect.Descriptor instead.
 func (*HoldExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HoldExecRequest) GetStep() isHoldExecRequest_Step {
@@ -3142,7 +3482,7 @@ type ResumeExec struct {
 
 func (x *ResumeExec) Reset() {
 	*x = ResumeExec{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3494,7 @@ func (x *ResumeExec) String() string {
 func (*ResumeExec) ProtoMessage() {}
 
 func (x *ResumeExec) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3507,7 @@ func (x *ResumeExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeExec.ProtoReflect.Descriptor instead.
 func (*ResumeExec) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ResumeExec) GetContainerId() string {
@@ -3205,7 +3545,7 @@ type ExecOver struct {
 
 func (x *ExecOver) Reset() {
 	*x = ExecOver{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3557,7 @@ func (x *ExecOver) String() string {
 func (*ExecOver) ProtoMessage() {}
 
 func (x *ExecOver) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3570,7 @@ func (x *ExecOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOver.ProtoReflect.Descriptor instead.
 func (*ExecOver) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExecOver) GetClientLeft() bool {
@@ -3257,7 +3597,7 @@ type HoldExecResponse struct {
 
 func (x *HoldExecResponse) Reset() {
 	*x = HoldExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +3609,7 @@ func (x *HoldExecResponse) String() string {
 func (*HoldExecResponse) ProtoMessage() {}
 
 func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +3622,7 @@ func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecResponse.ProtoReflect.Descriptor instead.
 func (*HoldExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HoldExecResponse) GetUrl() string {
@@ -3321,7 +3661,7 @@ type OpenAttachRequest struct {
 
 func (x *OpenAttachRequest) Reset() {
 	*x = OpenAttachRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3333,7 +3673,7 @@ func (x *OpenAttachRequest) String() string {
 func (*OpenAttachRequest) ProtoMessage() {}
 
 func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3346,7 +3686,7 @@ func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachRequest.ProtoReflect.Descriptor instead.
 func (*OpenAttachRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *OpenAttachRequest) GetPod() *PodRef {
@@ -3381,7 +3721,7 @@ type OpenAttachResponse struct {
 
 func (x *OpenAttachResponse) Reset() {
 	*x = OpenAttachResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3733,7 @@ func (x *OpenAttachResponse) String() string {
 func (*OpenAttachResponse) ProtoMessage() {}
 
 func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3746,7 @@ func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachResponse.ProtoReflect.Descriptor instead.
 func (*OpenAttachResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *OpenAttachResponse) GetUrl() string {
@@ -3429,7 +3769,7 @@ type OpenPortForwardRequest struct {
 
 func (x *OpenPortForwardRequest) Reset() {
 	*x = OpenPortForwardRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3781,7 @@ func (x *OpenPortForwardRequest) String() string {
 func (*OpenPortForwardRequest) ProtoMessage() {}
 
 func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3794,7 @@ func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardRequest.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *OpenPortForwardRequest) GetPod() *PodRef {
@@ -3482,7 +3822,7 @@ type OpenPortForwardResponse struct {
 
 func (x *OpenPortForwardResponse) Reset() {
 	*x = OpenPortForwardResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3494,7 +3834,7 @@ func (x *OpenPortForwardResponse) String() string {
 func (*OpenPortForwardResponse) ProtoMessage() {}
 
 func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3507,7 +3847,7 @@ func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardResponse.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *OpenPortForwardResponse) GetUrl() string {
@@ -3532,7 +3872,7 @@ type ProbeKey struct {
 
 func (x *ProbeKey) Reset() {
 	*x = ProbeKey{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3884,7 @@ func (x *ProbeKey) String() string {
 func (*ProbeKey) ProtoMessage() {}
 
 func (x *ProbeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3897,7 @@ func (x *ProbeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeKey.ProtoReflect.Descriptor instead.
 func (*ProbeKey) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProbeKey) GetPodUid() string {
@@ -3630,7 +3970,7 @@ type ProbeTarget struct {
 
 func (x *ProbeTarget) Reset() {
 	*x = ProbeTarget{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3642,7 +3982,7 @@ func (x *ProbeTarget) String() string {
 func (*ProbeTarget) ProtoMessage() {}
 
 func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3655,7 +3995,7 @@ func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTarget.ProtoReflect.Descriptor instead.
 func (*ProbeTarget) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProbeTarget) GetKey() *ProbeKey {
@@ -3842,7 +4182,7 @@ type ExecHandler struct {
 
 func (x *ExecHandler) Reset() {
 	*x = ExecHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3854,7 +4194,7 @@ func (x *ExecHandler) String() string {
 func (*ExecHandler) ProtoMessage() {}
 
 func (x *ExecHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3867,7 +4207,7 @@ func (x *ExecHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecHandler.ProtoReflect.Descriptor instead.
 func (*ExecHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ExecHandler) GetCommand() []string {
@@ -3898,7 +4238,7 @@ type HTTPGetHandler struct {
 
 func (x *HTTPGetHandler) Reset() {
 	*x = HTTPGetHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3910,7 +4250,7 @@ func (x *HTTPGetHandler) String() string {
 func (*HTTPGetHandler) ProtoMessage() {}
 
 func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3923,7 +4263,7 @@ func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPGetHandler.ProtoReflect.Descriptor instead.
 func (*HTTPGetHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HTTPGetHandler) GetScheme() string {
@@ -3981,7 +4321,7 @@ type HTTPHeader struct {
 
 func (x *HTTPHeader) Reset() {
 	*x = HTTPHeader{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3993,7 +4333,7 @@ func (x *HTTPHeader) String() string {
 func (*HTTPHeader) ProtoMessage() {}
 
 func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4006,7 +4346,7 @@ func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPHeader.ProtoReflect.Descriptor instead.
 func (*HTTPHeader) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *HTTPHeader) GetName() string {
@@ -4038,7 +4378,7 @@ type TCPSocketHandler struct {
 
 func (x *TCPSocketHandler) Reset() {
 	*x = TCPSocketHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4050,7 +4390,7 @@ func (x *TCPSocketHandler) String() string {
 func (*TCPSocketHandler) ProtoMessage() {}
 
 func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4063,7 +4403,7 @@ func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPSocketHandler.ProtoReflect.Descriptor instead.
 func (*TCPSocketHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TCPSocketHandler) GetHost() string {
@@ -4100,7 +4440,7 @@ type GRPCHandler struct {
 
 func (x *GRPCHandler) Reset() {
 	*x = GRPCHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4112,7 +4452,7 @@ func (x *GRPCHandler) String() string {
 func (*GRPCHandler) ProtoMessage() {}
 
 func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4125,7 +4465,7 @@ func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GRPCHandler.ProtoReflect.Descriptor instead.
 func (*GRPCHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GRPCHandler) GetPort() int32 {
@@ -4157,7 +4497,7 @@ type SyncProbesRequest struct {
 
 func (x *SyncProbesRequest) Reset() {
 	*x = SyncProbesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4169,7 +4509,7 @@ func (x *SyncProbesRequest) String() string {
 func (*SyncProbesRequest) ProtoMessage() {}
 
 func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4182,7 +4522,7 @@ func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesRequest.ProtoReflect.Descriptor instead.
 func (*SyncProbesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SyncProbesRequest) GetEpoch() uint64 {
@@ -4231,7 +4571,7 @@ type ProbeResult struct {
 
 func (x *ProbeResult) Reset() {
 	*x = ProbeResult{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4243,7 +4583,7 @@ func (x *ProbeResult) String() string {
 func (*ProbeResult) ProtoMessage() {}
 
 func (x *ProbeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4256,7 +4596,7 @@ func (x *ProbeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResult.ProtoReflect.Descriptor instead.
 func (*ProbeResult) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ProbeResult) GetKey() *ProbeKey {
@@ -4325,7 +4665,7 @@ type ProbeEvent struct {
 
 func (x *ProbeEvent) Reset() {
 	*x = ProbeEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4337,7 +4677,7 @@ func (x *ProbeEvent) String() string {
 func (*ProbeEvent) ProtoMessage() {}
 
 func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4350,7 +4690,7 @@ func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeEvent.ProtoReflect.Descriptor instead.
 func (*ProbeEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ProbeEvent) GetKey() *ProbeKey {
@@ -4400,7 +4740,7 @@ type SyncProbesResponse struct {
 
 func (x *SyncProbesResponse) Reset() {
 	*x = SyncProbesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4412,7 +4752,7 @@ func (x *SyncProbesResponse) String() string {
 func (*SyncProbesResponse) ProtoMessage() {}
 
 func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4425,7 +4765,7 @@ func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesResponse.ProtoReflect.Descriptor instead.
 func (*SyncProbesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SyncProbesResponse) GetEpoch() uint64 {
@@ -4474,7 +4814,7 @@ type ExplainPodRequest struct {
 
 func (x *ExplainPodRequest) Reset() {
 	*x = ExplainPodRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4486,7 +4826,7 @@ func (x *ExplainPodRequest) String() string {
 func (*ExplainPodRequest) ProtoMessage() {}
 
 func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4499,7 +4839,7 @@ func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPodRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ExplainPodRequest) GetPod() *PodRef {
@@ -4534,7 +4874,7 @@ type ExplainPodResponse struct {
 
 func (x *ExplainPodResponse) Reset() {
 	*x = ExplainPodResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4546,7 +4886,7 @@ func (x *ExplainPodResponse) String() string {
 func (*ExplainPodResponse) ProtoMessage() {}
 
 func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4559,7 +4899,7 @@ func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPodResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{61}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ExplainPodResponse) GetPod() *PodRef {
@@ -4627,7 +4967,7 @@ type ListWaitsRequest struct {
 
 func (x *ListWaitsRequest) Reset() {
 	*x = ListWaitsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4639,7 +4979,7 @@ func (x *ListWaitsRequest) String() string {
 func (*ListWaitsRequest) ProtoMessage() {}
 
 func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4652,7 +4992,7 @@ func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{62}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{66}
 }
 
 // Response of ListWaits.
@@ -4666,7 +5006,7 @@ type ListWaitsResponse struct {
 
 func (x *ListWaitsResponse) Reset() {
 	*x = ListWaitsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4678,7 +5018,7 @@ func (x *ListWaitsResponse) String() string {
 func (*ListWaitsResponse) ProtoMessage() {}
 
 func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4691,7 +5031,7 @@ func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{63}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ListWaitsResponse) GetPods() []*PodWaits {
@@ -4714,7 +5054,7 @@ type PodWaits struct {
 
 func (x *PodWaits) Reset() {
 	*x = PodWaits{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4726,7 +5066,7 @@ func (x *PodWaits) String() string {
 func (*PodWaits) ProtoMessage() {}
 
 func (x *PodWaits) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4739,7 +5079,7 @@ func (x *PodWaits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWaits.ProtoReflect.Descriptor instead.
 func (*PodWaits) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{64}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *PodWaits) GetPod() *PodRef {
@@ -4765,7 +5105,7 @@ type ListRecentEventsRequest struct {
 
 func (x *ListRecentEventsRequest) Reset() {
 	*x = ListRecentEventsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4777,7 +5117,7 @@ func (x *ListRecentEventsRequest) String() string {
 func (*ListRecentEventsRequest) ProtoMessage() {}
 
 func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4790,7 +5130,7 @@ func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{65}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{69}
 }
 
 // Response of ListRecentEvents.
@@ -4804,7 +5144,7 @@ type ListRecentEventsResponse struct {
 
 func (x *ListRecentEventsResponse) Reset() {
 	*x = ListRecentEventsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4816,7 +5156,7 @@ func (x *ListRecentEventsResponse) String() string {
 func (*ListRecentEventsResponse) ProtoMessage() {}
 
 func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4829,7 +5169,7 @@ func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{66}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListRecentEventsResponse) GetEvents() []*RecentEvent {
@@ -4866,7 +5206,7 @@ type RecentEvent struct {
 
 func (x *RecentEvent) Reset() {
 	*x = RecentEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4878,7 +5218,7 @@ func (x *RecentEvent) String() string {
 func (*RecentEvent) ProtoMessage() {}
 
 func (x *RecentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4891,7 +5231,7 @@ func (x *RecentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecentEvent.ProtoReflect.Descriptor instead.
 func (*RecentEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{67}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RecentEvent) GetTime() *timestamppb.Timestamp {
@@ -4979,7 +5319,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4991,7 +5331,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5004,7 +5344,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{68}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Wait) GetKind() string {
@@ -5076,7 +5416,7 @@ type TimelineEntry struct {
 
 func (x *TimelineEntry) Reset() {
 	*x = TimelineEntry{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5088,7 +5428,7 @@ func (x *TimelineEntry) String() string {
 func (*TimelineEntry) ProtoMessage() {}
 
 func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5101,7 +5441,7 @@ func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineEntry.ProtoReflect.Descriptor instead.
 func (*TimelineEntry) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{69}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TimelineEntry) GetTime() *timestamppb.Timestamp {
@@ -5182,7 +5522,7 @@ type CheckpointContainerRequest struct {
 
 func (x *CheckpointContainerRequest) Reset() {
 	*x = CheckpointContainerRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5194,7 +5534,7 @@ func (x *CheckpointContainerRequest) String() string {
 func (*CheckpointContainerRequest) ProtoMessage() {}
 
 func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5207,7 +5547,7 @@ func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{70}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *CheckpointContainerRequest) GetPod() *PodRef {
@@ -5242,7 +5582,7 @@ type CheckpointContainerResponse struct {
 
 func (x *CheckpointContainerResponse) Reset() {
 	*x = CheckpointContainerResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5254,7 +5594,7 @@ func (x *CheckpointContainerResponse) String() string {
 func (*CheckpointContainerResponse) ProtoMessage() {}
 
 func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5267,7 +5607,7 @@ func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{71}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *CheckpointContainerResponse) GetPath() string {
@@ -5307,7 +5647,7 @@ type StopPodRequest struct {
 
 func (x *StopPodRequest) Reset() {
 	*x = StopPodRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5319,7 +5659,7 @@ func (x *StopPodRequest) String() string {
 func (*StopPodRequest) ProtoMessage() {}
 
 func (x *StopPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5332,7 +5672,7 @@ func (x *StopPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopPodRequest.ProtoReflect.Descriptor instead.
 func (*StopPodRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{72}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *StopPodRequest) GetPod() *PodRef {
@@ -5402,7 +5742,7 @@ type StopPodResponse struct {
 
 func (x *StopPodResponse) Reset() {
 	*x = StopPodResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5414,7 +5754,7 @@ func (x *StopPodResponse) String() string {
 func (*StopPodResponse) ProtoMessage() {}
 
 func (x *StopPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5427,7 +5767,7 @@ func (x *StopPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopPodResponse.ProtoReflect.Descriptor instead.
 func (*StopPodResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{73}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *StopPodResponse) GetAlready() bool {
@@ -5451,7 +5791,7 @@ type SetPressureRequest struct {
 
 func (x *SetPressureRequest) Reset() {
 	*x = SetPressureRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5463,7 +5803,7 @@ func (x *SetPressureRequest) String() string {
 func (*SetPressureRequest) ProtoMessage() {}
 
 func (x *SetPressureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5476,7 +5816,7 @@ func (x *SetPressureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPressureRequest.ProtoReflect.Descriptor instead.
 func (*SetPressureRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{74}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SetPressureRequest) GetConditions() []string {
@@ -5502,7 +5842,7 @@ type SetPressureResponse struct {
 
 func (x *SetPressureResponse) Reset() {
 	*x = SetPressureResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5514,7 +5854,7 @@ func (x *SetPressureResponse) String() string {
 func (*SetPressureResponse) ProtoMessage() {}
 
 func (x *SetPressureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5527,7 +5867,7 @@ func (x *SetPressureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPressureResponse.ProtoReflect.Descriptor instead.
 func (*SetPressureResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{75}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{79}
 }
 
 // Request of Reclaim.
@@ -5544,7 +5884,7 @@ type ReclaimRequest struct {
 
 func (x *ReclaimRequest) Reset() {
 	*x = ReclaimRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5556,7 +5896,7 @@ func (x *ReclaimRequest) String() string {
 func (*ReclaimRequest) ProtoMessage() {}
 
 func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5569,7 +5909,7 @@ func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{76}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ReclaimRequest) GetContainers() bool {
@@ -5603,7 +5943,7 @@ type ReclaimResponse struct {
 
 func (x *ReclaimResponse) Reset() {
 	*x = ReclaimResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[77]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5615,7 +5955,7 @@ func (x *ReclaimResponse) String() string {
 func (*ReclaimResponse) ProtoMessage() {}
 
 func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[77]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5628,7 +5968,7 @@ func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{77}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ReclaimResponse) GetContainers() uint32 {
@@ -5670,7 +6010,7 @@ type SetShutdownRequest struct {
 
 func (x *SetShutdownRequest) Reset() {
 	*x = SetShutdownRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[78]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5682,7 +6022,7 @@ func (x *SetShutdownRequest) String() string {
 func (*SetShutdownRequest) ProtoMessage() {}
 
 func (x *SetShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[78]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5695,7 +6035,7 @@ func (x *SetShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetShutdownRequest.ProtoReflect.Descriptor instead.
 func (*SetShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{78}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SetShutdownRequest) GetActive() bool {
@@ -5720,7 +6060,7 @@ type SetShutdownResponse struct {
 
 func (x *SetShutdownResponse) Reset() {
 	*x = SetShutdownResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[79]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5732,7 +6072,7 @@ func (x *SetShutdownResponse) String() string {
 func (*SetShutdownResponse) ProtoMessage() {}
 
 func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[79]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5745,7 +6085,7 @@ func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetShutdownResponse.ProtoReflect.Descriptor instead.
 func (*SetShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{79}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SetShutdownResponse) GetPodsKnown() bool {
@@ -5879,7 +6219,25 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x06inodes\x18\x06 \x01(\x04R\x06inodes\x12\x1f\n" +
 	"\vinodes_used\x18\a \x01(\x04R\n" +
 	"inodesUsed\x12A\n" +
-	"\tcondition\x18\b \x01(\v2#.polylet.podsync.v1.VolumeConditionR\tcondition\"G\n" +
+	"\tcondition\x18\b \x01(\v2#.polylet.podsync.v1.VolumeConditionR\tcondition\"F\n" +
+	"\x12ListVolumesRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"N\n" +
+	"\x13ListVolumesResponse\x127\n" +
+	"\x04pods\x18\x01 \x03(\v2#.polylet.podsync.v1.PodVolumeStatesR\x04pods\"z\n" +
+	"\x0fPodVolumeStates\x12,\n" +
+	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x129\n" +
+	"\avolumes\x18\x02 \x03(\v2\x1f.polylet.podsync.v1.VolumeStateR\avolumes\"\xaa\x02\n" +
+	"\vVolumeState\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x16\n" +
+	"\x06driver\x18\x03 \x01(\tR\x06driver\x12\x19\n" +
+	"\bpvc_name\x18\x04 \x01(\tR\apvcName\x12\x17\n" +
+	"\apv_name\x18\x05 \x01(\tR\x06pvName\x12>\n" +
+	"\bstanding\x18\x06 \x01(\x0e2\".polylet.podsync.v1.VolumeStandingR\bstanding\x12\x1b\n" +
+	"\thost_path\x18\a \x01(\tR\bhostPath\x12\x16\n" +
+	"\x06device\x18\b \x01(\bR\x06device\x12.\n" +
+	"\x05waits\x18\t \x03(\v2\x18.polylet.podsync.v1.WaitR\x05waits\"G\n" +
 	"\x0fVolumeCondition\x12\x1a\n" +
 	"\babnormal\x18\x01 \x01(\bR\babnormal\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x1c\n" +
@@ -6178,7 +6536,14 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x17CONTAINER_STATE_CREATED\x10\x01\x12\x1b\n" +
 	"\x17CONTAINER_STATE_RUNNING\x10\x02\x12\x1a\n" +
 	"\x16CONTAINER_STATE_EXITED\x10\x03\x12\x1b\n" +
-	"\x17CONTAINER_STATE_UNKNOWN\x10\x04*r\n" +
+	"\x17CONTAINER_STATE_UNKNOWN\x10\x04*\xbc\x01\n" +
+	"\x0eVolumeStanding\x12\x1f\n" +
+	"\x1bVOLUME_STANDING_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17VOLUME_STANDING_WAITING\x10\x01\x12\x1b\n" +
+	"\x17VOLUME_STANDING_PRESENT\x10\x02\x12\x1a\n" +
+	"\x16VOLUME_STANDING_UNUSED\x10\x03\x12\x19\n" +
+	"\x15VOLUME_STANDING_GOING\x10\x04\x12\x18\n" +
+	"\x14VOLUME_STANDING_GONE\x10\x05*r\n" +
 	"\tProbeType\x12\x1a\n" +
 	"\x16PROBE_TYPE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PROBE_TYPE_LIVENESS\x10\x01\x12\x18\n" +
@@ -6187,7 +6552,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\fProbeOutcome\x12\x1d\n" +
 	"\x19PROBE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROBE_OUTCOME_SUCCESS\x10\x01\x12\x19\n" +
-	"\x15PROBE_OUTCOME_FAILURE\x10\x022\xbf\x13\n" +
+	"\x15PROBE_OUTCOME_FAILURE\x10\x022\x9f\x14\n" +
 	"\x0ePodSyncService\x12j\n" +
 	"\x0fListDesiredPods\x12*.polylet.podsync.v1.ListDesiredPodsRequest\x1a+.polylet.podsync.v1.ListDesiredPodsResponse\x12j\n" +
 	"\x0fListRuntimePods\x12*.polylet.podsync.v1.ListRuntimePodsRequest\x1a+.polylet.podsync.v1.ListRuntimePodsResponse\x12l\n" +
@@ -6195,7 +6560,8 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x0fWatchCSIDrivers\x12*.polylet.podsync.v1.WatchCSIDriversRequest\x1a+.polylet.podsync.v1.WatchCSIDriversResponse0\x01\x12r\n" +
 	"\x11WatchVolumesInUse\x12,.polylet.podsync.v1.WatchVolumesInUseRequest\x1a-.polylet.podsync.v1.WatchVolumesInUseResponse0\x01\x12v\n" +
 	"\x13ListFilesystemUsage\x12..polylet.podsync.v1.ListFilesystemUsageRequest\x1a/.polylet.podsync.v1.ListFilesystemUsageResponse\x12g\n" +
-	"\x0eGetVolumeUsage\x12).polylet.podsync.v1.GetVolumeUsageRequest\x1a*.polylet.podsync.v1.GetVolumeUsageResponse\x12[\n" +
+	"\x0eGetVolumeUsage\x12).polylet.podsync.v1.GetVolumeUsageRequest\x1a*.polylet.podsync.v1.GetVolumeUsageResponse\x12^\n" +
+	"\vListVolumes\x12&.polylet.podsync.v1.ListVolumesRequest\x1a'.polylet.podsync.v1.ListVolumesResponse\x12[\n" +
 	"\n" +
 	"GetRuntime\x12%.polylet.podsync.v1.GetRuntimeRequest\x1a&.polylet.podsync.v1.GetRuntimeResponse\x12[\n" +
 	"\n" +
@@ -6232,234 +6598,246 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 	return file_polylet_podsync_v1_podsync_proto_rawDescData
 }
 
-var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
+var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
-	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
-	(ProbeOutcome)(0),                   // 2: polylet.podsync.v1.ProbeOutcome
-	(*PodRef)(nil),                      // 3: polylet.podsync.v1.PodRef
-	(*ListDesiredPodsRequest)(nil),      // 4: polylet.podsync.v1.ListDesiredPodsRequest
-	(*ListDesiredPodsResponse)(nil),     // 5: polylet.podsync.v1.ListDesiredPodsResponse
-	(*PodEnding)(nil),                   // 6: polylet.podsync.v1.PodEnding
-	(*ListRuntimePodsRequest)(nil),      // 7: polylet.podsync.v1.ListRuntimePodsRequest
-	(*ListRuntimePodsResponse)(nil),     // 8: polylet.podsync.v1.ListRuntimePodsResponse
-	(*WatchContainersRequest)(nil),      // 9: polylet.podsync.v1.WatchContainersRequest
-	(*WatchCSIDriversRequest)(nil),      // 10: polylet.podsync.v1.WatchCSIDriversRequest
-	(*WatchCSIDriversResponse)(nil),     // 11: polylet.podsync.v1.WatchCSIDriversResponse
-	(*CSIDriver)(nil),                   // 12: polylet.podsync.v1.CSIDriver
-	(*WatchVolumesInUseRequest)(nil),    // 13: polylet.podsync.v1.WatchVolumesInUseRequest
-	(*WatchVolumesInUseResponse)(nil),   // 14: polylet.podsync.v1.WatchVolumesInUseResponse
-	(*WatchContainersResponse)(nil),     // 15: polylet.podsync.v1.WatchContainersResponse
-	(*Sandbox)(nil),                     // 16: polylet.podsync.v1.Sandbox
-	(*Container)(nil),                   // 17: polylet.podsync.v1.Container
-	(*PodVolumes)(nil),                  // 18: polylet.podsync.v1.PodVolumes
-	(*Volume)(nil),                      // 19: polylet.podsync.v1.Volume
-	(*GetVolumeUsageRequest)(nil),       // 20: polylet.podsync.v1.GetVolumeUsageRequest
-	(*GetVolumeUsageResponse)(nil),      // 21: polylet.podsync.v1.GetVolumeUsageResponse
-	(*VolumeCondition)(nil),             // 22: polylet.podsync.v1.VolumeCondition
-	(*ListFilesystemUsageRequest)(nil),  // 23: polylet.podsync.v1.ListFilesystemUsageRequest
-	(*ListFilesystemUsageResponse)(nil), // 24: polylet.podsync.v1.ListFilesystemUsageResponse
-	(*WritableLayer)(nil),               // 25: polylet.podsync.v1.WritableLayer
-	(*FilesystemUsage)(nil),             // 26: polylet.podsync.v1.FilesystemUsage
-	(*GetRuntimeRequest)(nil),           // 27: polylet.podsync.v1.GetRuntimeRequest
-	(*GetRuntimeResponse)(nil),          // 28: polylet.podsync.v1.GetRuntimeResponse
-	(*KubeletDevices)(nil),              // 29: polylet.podsync.v1.KubeletDevices
-	(*ToldPressure)(nil),                // 30: polylet.podsync.v1.ToldPressure
-	(*RuntimeHandler)(nil),              // 31: polylet.podsync.v1.RuntimeHandler
-	(*ListImagesRequest)(nil),           // 32: polylet.podsync.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),          // 33: polylet.podsync.v1.ListImagesResponse
-	(*Image)(nil),                       // 34: polylet.podsync.v1.Image
-	(*ReadLogsRequest)(nil),             // 35: polylet.podsync.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),            // 36: polylet.podsync.v1.ReadLogsResponse
-	(*ExecSyncRequest)(nil),             // 37: polylet.podsync.v1.ExecSyncRequest
-	(*ExecSyncResponse)(nil),            // 38: polylet.podsync.v1.ExecSyncResponse
-	(*ExecProbeRequest)(nil),            // 39: polylet.podsync.v1.ExecProbeRequest
-	(*ExecProbeResponse)(nil),           // 40: polylet.podsync.v1.ExecProbeResponse
-	(*OpenExecRequest)(nil),             // 41: polylet.podsync.v1.OpenExecRequest
-	(*StreamOptions)(nil),               // 42: polylet.podsync.v1.StreamOptions
-	(*OpenExecResponse)(nil),            // 43: polylet.podsync.v1.OpenExecResponse
-	(*HoldExecRequest)(nil),             // 44: polylet.podsync.v1.HoldExecRequest
-	(*ResumeExec)(nil),                  // 45: polylet.podsync.v1.ResumeExec
-	(*ExecOver)(nil),                    // 46: polylet.podsync.v1.ExecOver
-	(*HoldExecResponse)(nil),            // 47: polylet.podsync.v1.HoldExecResponse
-	(*OpenAttachRequest)(nil),           // 48: polylet.podsync.v1.OpenAttachRequest
-	(*OpenAttachResponse)(nil),          // 49: polylet.podsync.v1.OpenAttachResponse
-	(*OpenPortForwardRequest)(nil),      // 50: polylet.podsync.v1.OpenPortForwardRequest
-	(*OpenPortForwardResponse)(nil),     // 51: polylet.podsync.v1.OpenPortForwardResponse
-	(*ProbeKey)(nil),                    // 52: polylet.podsync.v1.ProbeKey
-	(*ProbeTarget)(nil),                 // 53: polylet.podsync.v1.ProbeTarget
-	(*ExecHandler)(nil),                 // 54: polylet.podsync.v1.ExecHandler
-	(*HTTPGetHandler)(nil),              // 55: polylet.podsync.v1.HTTPGetHandler
-	(*HTTPHeader)(nil),                  // 56: polylet.podsync.v1.HTTPHeader
-	(*TCPSocketHandler)(nil),            // 57: polylet.podsync.v1.TCPSocketHandler
-	(*GRPCHandler)(nil),                 // 58: polylet.podsync.v1.GRPCHandler
-	(*SyncProbesRequest)(nil),           // 59: polylet.podsync.v1.SyncProbesRequest
-	(*ProbeResult)(nil),                 // 60: polylet.podsync.v1.ProbeResult
-	(*ProbeEvent)(nil),                  // 61: polylet.podsync.v1.ProbeEvent
-	(*SyncProbesResponse)(nil),          // 62: polylet.podsync.v1.SyncProbesResponse
-	(*ExplainPodRequest)(nil),           // 63: polylet.podsync.v1.ExplainPodRequest
-	(*ExplainPodResponse)(nil),          // 64: polylet.podsync.v1.ExplainPodResponse
-	(*ListWaitsRequest)(nil),            // 65: polylet.podsync.v1.ListWaitsRequest
-	(*ListWaitsResponse)(nil),           // 66: polylet.podsync.v1.ListWaitsResponse
-	(*PodWaits)(nil),                    // 67: polylet.podsync.v1.PodWaits
-	(*ListRecentEventsRequest)(nil),     // 68: polylet.podsync.v1.ListRecentEventsRequest
-	(*ListRecentEventsResponse)(nil),    // 69: polylet.podsync.v1.ListRecentEventsResponse
-	(*RecentEvent)(nil),                 // 70: polylet.podsync.v1.RecentEvent
-	(*Wait)(nil),                        // 71: polylet.podsync.v1.Wait
-	(*TimelineEntry)(nil),               // 72: polylet.podsync.v1.TimelineEntry
-	(*CheckpointContainerRequest)(nil),  // 73: polylet.podsync.v1.CheckpointContainerRequest
-	(*CheckpointContainerResponse)(nil), // 74: polylet.podsync.v1.CheckpointContainerResponse
-	(*StopPodRequest)(nil),              // 75: polylet.podsync.v1.StopPodRequest
-	(*StopPodResponse)(nil),             // 76: polylet.podsync.v1.StopPodResponse
-	(*SetPressureRequest)(nil),          // 77: polylet.podsync.v1.SetPressureRequest
-	(*SetPressureResponse)(nil),         // 78: polylet.podsync.v1.SetPressureResponse
-	(*ReclaimRequest)(nil),              // 79: polylet.podsync.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),             // 80: polylet.podsync.v1.ReclaimResponse
-	(*SetShutdownRequest)(nil),          // 81: polylet.podsync.v1.SetShutdownRequest
-	(*SetShutdownResponse)(nil),         // 82: polylet.podsync.v1.SetShutdownResponse
-	nil,                                 // 83: polylet.podsync.v1.CSIDriver.TopologyEntry
-	nil,                                 // 84: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	(*timestamppb.Timestamp)(nil),       // 85: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 86: google.protobuf.Duration
+	(VolumeStanding)(0),                 // 1: polylet.podsync.v1.VolumeStanding
+	(ProbeType)(0),                      // 2: polylet.podsync.v1.ProbeType
+	(ProbeOutcome)(0),                   // 3: polylet.podsync.v1.ProbeOutcome
+	(*PodRef)(nil),                      // 4: polylet.podsync.v1.PodRef
+	(*ListDesiredPodsRequest)(nil),      // 5: polylet.podsync.v1.ListDesiredPodsRequest
+	(*ListDesiredPodsResponse)(nil),     // 6: polylet.podsync.v1.ListDesiredPodsResponse
+	(*PodEnding)(nil),                   // 7: polylet.podsync.v1.PodEnding
+	(*ListRuntimePodsRequest)(nil),      // 8: polylet.podsync.v1.ListRuntimePodsRequest
+	(*ListRuntimePodsResponse)(nil),     // 9: polylet.podsync.v1.ListRuntimePodsResponse
+	(*WatchContainersRequest)(nil),      // 10: polylet.podsync.v1.WatchContainersRequest
+	(*WatchCSIDriversRequest)(nil),      // 11: polylet.podsync.v1.WatchCSIDriversRequest
+	(*WatchCSIDriversResponse)(nil),     // 12: polylet.podsync.v1.WatchCSIDriversResponse
+	(*CSIDriver)(nil),                   // 13: polylet.podsync.v1.CSIDriver
+	(*WatchVolumesInUseRequest)(nil),    // 14: polylet.podsync.v1.WatchVolumesInUseRequest
+	(*WatchVolumesInUseResponse)(nil),   // 15: polylet.podsync.v1.WatchVolumesInUseResponse
+	(*WatchContainersResponse)(nil),     // 16: polylet.podsync.v1.WatchContainersResponse
+	(*Sandbox)(nil),                     // 17: polylet.podsync.v1.Sandbox
+	(*Container)(nil),                   // 18: polylet.podsync.v1.Container
+	(*PodVolumes)(nil),                  // 19: polylet.podsync.v1.PodVolumes
+	(*Volume)(nil),                      // 20: polylet.podsync.v1.Volume
+	(*GetVolumeUsageRequest)(nil),       // 21: polylet.podsync.v1.GetVolumeUsageRequest
+	(*GetVolumeUsageResponse)(nil),      // 22: polylet.podsync.v1.GetVolumeUsageResponse
+	(*ListVolumesRequest)(nil),          // 23: polylet.podsync.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),         // 24: polylet.podsync.v1.ListVolumesResponse
+	(*PodVolumeStates)(nil),             // 25: polylet.podsync.v1.PodVolumeStates
+	(*VolumeState)(nil),                 // 26: polylet.podsync.v1.VolumeState
+	(*VolumeCondition)(nil),             // 27: polylet.podsync.v1.VolumeCondition
+	(*ListFilesystemUsageRequest)(nil),  // 28: polylet.podsync.v1.ListFilesystemUsageRequest
+	(*ListFilesystemUsageResponse)(nil), // 29: polylet.podsync.v1.ListFilesystemUsageResponse
+	(*WritableLayer)(nil),               // 30: polylet.podsync.v1.WritableLayer
+	(*FilesystemUsage)(nil),             // 31: polylet.podsync.v1.FilesystemUsage
+	(*GetRuntimeRequest)(nil),           // 32: polylet.podsync.v1.GetRuntimeRequest
+	(*GetRuntimeResponse)(nil),          // 33: polylet.podsync.v1.GetRuntimeResponse
+	(*KubeletDevices)(nil),              // 34: polylet.podsync.v1.KubeletDevices
+	(*ToldPressure)(nil),                // 35: polylet.podsync.v1.ToldPressure
+	(*RuntimeHandler)(nil),              // 36: polylet.podsync.v1.RuntimeHandler
+	(*ListImagesRequest)(nil),           // 37: polylet.podsync.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),          // 38: polylet.podsync.v1.ListImagesResponse
+	(*Image)(nil),                       // 39: polylet.podsync.v1.Image
+	(*ReadLogsRequest)(nil),             // 40: polylet.podsync.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),            // 41: polylet.podsync.v1.ReadLogsResponse
+	(*ExecSyncRequest)(nil),             // 42: polylet.podsync.v1.ExecSyncRequest
+	(*ExecSyncResponse)(nil),            // 43: polylet.podsync.v1.ExecSyncResponse
+	(*ExecProbeRequest)(nil),            // 44: polylet.podsync.v1.ExecProbeRequest
+	(*ExecProbeResponse)(nil),           // 45: polylet.podsync.v1.ExecProbeResponse
+	(*OpenExecRequest)(nil),             // 46: polylet.podsync.v1.OpenExecRequest
+	(*StreamOptions)(nil),               // 47: polylet.podsync.v1.StreamOptions
+	(*OpenExecResponse)(nil),            // 48: polylet.podsync.v1.OpenExecResponse
+	(*HoldExecRequest)(nil),             // 49: polylet.podsync.v1.HoldExecRequest
+	(*ResumeExec)(nil),                  // 50: polylet.podsync.v1.ResumeExec
+	(*ExecOver)(nil),                    // 51: polylet.podsync.v1.ExecOver
+	(*HoldExecResponse)(nil),            // 52: polylet.podsync.v1.HoldExecResponse
+	(*OpenAttachRequest)(nil),           // 53: polylet.podsync.v1.OpenAttachRequest
+	(*OpenAttachResponse)(nil),          // 54: polylet.podsync.v1.OpenAttachResponse
+	(*OpenPortForwardRequest)(nil),      // 55: polylet.podsync.v1.OpenPortForwardRequest
+	(*OpenPortForwardResponse)(nil),     // 56: polylet.podsync.v1.OpenPortForwardResponse
+	(*ProbeKey)(nil),                    // 57: polylet.podsync.v1.ProbeKey
+	(*ProbeTarget)(nil),                 // 58: polylet.podsync.v1.ProbeTarget
+	(*ExecHandler)(nil),                 // 59: polylet.podsync.v1.ExecHandler
+	(*HTTPGetHandler)(nil),              // 60: polylet.podsync.v1.HTTPGetHandler
+	(*HTTPHeader)(nil),                  // 61: polylet.podsync.v1.HTTPHeader
+	(*TCPSocketHandler)(nil),            // 62: polylet.podsync.v1.TCPSocketHandler
+	(*GRPCHandler)(nil),                 // 63: polylet.podsync.v1.GRPCHandler
+	(*SyncProbesRequest)(nil),           // 64: polylet.podsync.v1.SyncProbesRequest
+	(*ProbeResult)(nil),                 // 65: polylet.podsync.v1.ProbeResult
+	(*ProbeEvent)(nil),                  // 66: polylet.podsync.v1.ProbeEvent
+	(*SyncProbesResponse)(nil),          // 67: polylet.podsync.v1.SyncProbesResponse
+	(*ExplainPodRequest)(nil),           // 68: polylet.podsync.v1.ExplainPodRequest
+	(*ExplainPodResponse)(nil),          // 69: polylet.podsync.v1.ExplainPodResponse
+	(*ListWaitsRequest)(nil),            // 70: polylet.podsync.v1.ListWaitsRequest
+	(*ListWaitsResponse)(nil),           // 71: polylet.podsync.v1.ListWaitsResponse
+	(*PodWaits)(nil),                    // 72: polylet.podsync.v1.PodWaits
+	(*ListRecentEventsRequest)(nil),     // 73: polylet.podsync.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil),    // 74: polylet.podsync.v1.ListRecentEventsResponse
+	(*RecentEvent)(nil),                 // 75: polylet.podsync.v1.RecentEvent
+	(*Wait)(nil),                        // 76: polylet.podsync.v1.Wait
+	(*TimelineEntry)(nil),               // 77: polylet.podsync.v1.TimelineEntry
+	(*CheckpointContainerRequest)(nil),  // 78: polylet.podsync.v1.CheckpointContainerRequest
+	(*CheckpointContainerResponse)(nil), // 79: polylet.podsync.v1.CheckpointContainerResponse
+	(*StopPodRequest)(nil),              // 80: polylet.podsync.v1.StopPodRequest
+	(*StopPodResponse)(nil),             // 81: polylet.podsync.v1.StopPodResponse
+	(*SetPressureRequest)(nil),          // 82: polylet.podsync.v1.SetPressureRequest
+	(*SetPressureResponse)(nil),         // 83: polylet.podsync.v1.SetPressureResponse
+	(*ReclaimRequest)(nil),              // 84: polylet.podsync.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),             // 85: polylet.podsync.v1.ReclaimResponse
+	(*SetShutdownRequest)(nil),          // 86: polylet.podsync.v1.SetShutdownRequest
+	(*SetShutdownResponse)(nil),         // 87: polylet.podsync.v1.SetShutdownResponse
+	nil,                                 // 88: polylet.podsync.v1.CSIDriver.TopologyEntry
+	nil,                                 // 89: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	(*timestamppb.Timestamp)(nil),       // 90: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 91: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
-	6,   // 0: polylet.podsync.v1.ListDesiredPodsResponse.endings:type_name -> polylet.podsync.v1.PodEnding
-	85,  // 1: polylet.podsync.v1.PodEnding.since:type_name -> google.protobuf.Timestamp
-	86,  // 2: polylet.podsync.v1.PodEnding.grace:type_name -> google.protobuf.Duration
-	12,  // 3: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
-	83,  // 4: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
-	16,  // 5: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
-	17,  // 6: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
-	18,  // 7: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
-	3,   // 8: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	85,  // 9: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
-	3,   // 10: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
+	7,   // 0: polylet.podsync.v1.ListDesiredPodsResponse.endings:type_name -> polylet.podsync.v1.PodEnding
+	90,  // 1: polylet.podsync.v1.PodEnding.since:type_name -> google.protobuf.Timestamp
+	91,  // 2: polylet.podsync.v1.PodEnding.grace:type_name -> google.protobuf.Duration
+	13,  // 3: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
+	88,  // 4: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
+	17,  // 5: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
+	18,  // 6: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
+	19,  // 7: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
+	4,   // 8: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
+	90,  // 9: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	4,   // 10: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
 	0,   // 11: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	85,  // 12: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
-	3,   // 13: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
-	19,  // 14: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
-	22,  // 15: polylet.podsync.v1.GetVolumeUsageResponse.condition:type_name -> polylet.podsync.v1.VolumeCondition
-	25,  // 16: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
-	26,  // 17: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
-	26,  // 18: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
-	26,  // 19: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	85,  // 20: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	85,  // 21: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
-	31,  // 22: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	85,  // 23: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	85,  // 24: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
-	30,  // 25: polylet.podsync.v1.GetRuntimeResponse.told_pressure:type_name -> polylet.podsync.v1.ToldPressure
-	29,  // 26: polylet.podsync.v1.GetRuntimeResponse.kubelet_devices:type_name -> polylet.podsync.v1.KubeletDevices
-	85,  // 27: polylet.podsync.v1.ToldPressure.time:type_name -> google.protobuf.Timestamp
-	34,  // 28: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
-	3,   // 29: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,   // 30: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	86,  // 31: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
-	52,  // 32: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 33: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	42,  // 34: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	41,  // 35: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
-	45,  // 36: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
-	46,  // 37: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
-	3,   // 38: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	42,  // 39: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	3,   // 40: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	1,   // 41: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
-	52,  // 42: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 43: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	85,  // 44: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
-	2,   // 45: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	54,  // 46: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
-	55,  // 47: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
-	57,  // 48: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
-	58,  // 49: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
-	56,  // 50: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
-	60,  // 51: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
-	61,  // 52: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
-	52,  // 53: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
-	2,   // 54: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	85,  // 55: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
-	52,  // 56: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 57: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
-	53,  // 58: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
-	52,  // 59: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 60: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,   // 61: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
-	71,  // 62: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
-	72,  // 63: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	85,  // 64: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
-	67,  // 65: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
-	3,   // 66: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
-	71,  // 67: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
-	70,  // 68: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
-	85,  // 69: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
-	85,  // 70: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	85,  // 71: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	85,  // 72: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	86,  // 73: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	85,  // 74: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
-	3,   // 75: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	86,  // 76: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
-	3,   // 77: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	86,  // 78: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
-	84,  // 79: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	86,  // 80: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
-	4,   // 81: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
-	7,   // 82: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
-	9,   // 83: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
-	10,  // 84: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
-	13,  // 85: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:input_type -> polylet.podsync.v1.WatchVolumesInUseRequest
-	23,  // 86: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
-	20,  // 87: polylet.podsync.v1.PodSyncService.GetVolumeUsage:input_type -> polylet.podsync.v1.GetVolumeUsageRequest
-	27,  // 88: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
-	32,  // 89: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
-	35,  // 90: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
-	37,  // 91: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
-	39,  // 92: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
-	41,  // 93: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
-	44,  // 94: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
-	48,  // 95: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
-	50,  // 96: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
-	73,  // 97: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
-	59,  // 98: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
-	63,  // 99: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
-	65,  // 100: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
-	68,  // 101: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
-	75,  // 102: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
-	77,  // 103: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
-	79,  // 104: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
-	81,  // 105: polylet.podsync.v1.PodSyncService.SetShutdown:input_type -> polylet.podsync.v1.SetShutdownRequest
-	5,   // 106: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	8,   // 107: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	15,  // 108: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	11,  // 109: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
-	14,  // 110: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:output_type -> polylet.podsync.v1.WatchVolumesInUseResponse
-	24,  // 111: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	21,  // 112: polylet.podsync.v1.PodSyncService.GetVolumeUsage:output_type -> polylet.podsync.v1.GetVolumeUsageResponse
-	28,  // 113: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	33,  // 114: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	36,  // 115: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	38,  // 116: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	40,  // 117: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
-	43,  // 118: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	47,  // 119: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
-	49,  // 120: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	51,  // 121: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	74,  // 122: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
-	62,  // 123: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	64,  // 124: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	66,  // 125: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
-	69,  // 126: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
-	76,  // 127: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
-	78,  // 128: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
-	80,  // 129: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
-	82,  // 130: polylet.podsync.v1.PodSyncService.SetShutdown:output_type -> polylet.podsync.v1.SetShutdownResponse
-	106, // [106:131] is the sub-list for method output_type
-	81,  // [81:106] is the sub-list for method input_type
-	81,  // [81:81] is the sub-list for extension type_name
-	81,  // [81:81] is the sub-list for extension extendee
-	0,   // [0:81] is the sub-list for field type_name
+	90,  // 12: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	4,   // 13: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
+	20,  // 14: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
+	27,  // 15: polylet.podsync.v1.GetVolumeUsageResponse.condition:type_name -> polylet.podsync.v1.VolumeCondition
+	25,  // 16: polylet.podsync.v1.ListVolumesResponse.pods:type_name -> polylet.podsync.v1.PodVolumeStates
+	4,   // 17: polylet.podsync.v1.PodVolumeStates.pod:type_name -> polylet.podsync.v1.PodRef
+	26,  // 18: polylet.podsync.v1.PodVolumeStates.volumes:type_name -> polylet.podsync.v1.VolumeState
+	1,   // 19: polylet.podsync.v1.VolumeState.standing:type_name -> polylet.podsync.v1.VolumeStanding
+	76,  // 20: polylet.podsync.v1.VolumeState.waits:type_name -> polylet.podsync.v1.Wait
+	30,  // 21: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
+	31,  // 22: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
+	31,  // 23: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
+	31,  // 24: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
+	90,  // 25: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	90,  // 26: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	36,  // 27: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
+	90,  // 28: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	90,  // 29: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	35,  // 30: polylet.podsync.v1.GetRuntimeResponse.told_pressure:type_name -> polylet.podsync.v1.ToldPressure
+	34,  // 31: polylet.podsync.v1.GetRuntimeResponse.kubelet_devices:type_name -> polylet.podsync.v1.KubeletDevices
+	90,  // 32: polylet.podsync.v1.ToldPressure.time:type_name -> google.protobuf.Timestamp
+	39,  // 33: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
+	4,   // 34: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	4,   // 35: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	91,  // 36: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	57,  // 37: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
+	4,   // 38: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	47,  // 39: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	46,  // 40: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
+	50,  // 41: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
+	51,  // 42: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
+	4,   // 43: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	47,  // 44: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	4,   // 45: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	2,   // 46: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
+	57,  // 47: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
+	4,   // 48: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
+	90,  // 49: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	3,   // 50: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	59,  // 51: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
+	60,  // 52: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
+	62,  // 53: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
+	63,  // 54: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
+	61,  // 55: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
+	65,  // 56: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
+	66,  // 57: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
+	57,  // 58: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 59: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	90,  // 60: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	57,  // 61: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
+	4,   // 62: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
+	58,  // 63: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
+	57,  // 64: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
+	4,   // 65: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	4,   // 66: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
+	76,  // 67: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
+	77,  // 68: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
+	90,  // 69: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
+	72,  // 70: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
+	4,   // 71: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
+	76,  // 72: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
+	75,  // 73: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
+	90,  // 74: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
+	90,  // 75: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	90,  // 76: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	90,  // 77: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	91,  // 78: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	90,  // 79: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
+	4,   // 80: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	91,  // 81: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	4,   // 82: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	91,  // 83: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
+	89,  // 84: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	91,  // 85: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
+	5,   // 86: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
+	8,   // 87: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
+	10,  // 88: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
+	11,  // 89: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
+	14,  // 90: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:input_type -> polylet.podsync.v1.WatchVolumesInUseRequest
+	28,  // 91: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
+	21,  // 92: polylet.podsync.v1.PodSyncService.GetVolumeUsage:input_type -> polylet.podsync.v1.GetVolumeUsageRequest
+	23,  // 93: polylet.podsync.v1.PodSyncService.ListVolumes:input_type -> polylet.podsync.v1.ListVolumesRequest
+	32,  // 94: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
+	37,  // 95: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
+	40,  // 96: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
+	42,  // 97: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
+	44,  // 98: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
+	46,  // 99: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
+	49,  // 100: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
+	53,  // 101: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
+	55,  // 102: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
+	78,  // 103: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
+	64,  // 104: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
+	68,  // 105: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
+	70,  // 106: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
+	73,  // 107: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
+	80,  // 108: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
+	82,  // 109: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
+	84,  // 110: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
+	86,  // 111: polylet.podsync.v1.PodSyncService.SetShutdown:input_type -> polylet.podsync.v1.SetShutdownRequest
+	6,   // 112: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	9,   // 113: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	16,  // 114: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	12,  // 115: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
+	15,  // 116: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:output_type -> polylet.podsync.v1.WatchVolumesInUseResponse
+	29,  // 117: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	22,  // 118: polylet.podsync.v1.PodSyncService.GetVolumeUsage:output_type -> polylet.podsync.v1.GetVolumeUsageResponse
+	24,  // 119: polylet.podsync.v1.PodSyncService.ListVolumes:output_type -> polylet.podsync.v1.ListVolumesResponse
+	33,  // 120: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	38,  // 121: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	41,  // 122: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	43,  // 123: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	45,  // 124: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
+	48,  // 125: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	52,  // 126: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
+	54,  // 127: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	56,  // 128: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	79,  // 129: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	67,  // 130: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	69,  // 131: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	71,  // 132: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
+	74,  // 133: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
+	81,  // 134: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
+	83,  // 135: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
+	85,  // 136: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
+	87,  // 137: polylet.podsync.v1.PodSyncService.SetShutdown:output_type -> polylet.podsync.v1.SetShutdownResponse
+	112, // [112:138] is the sub-list for method output_type
+	86,  // [86:112] is the sub-list for method input_type
+	86,  // [86:86] is the sub-list for extension type_name
+	86,  // [86:86] is the sub-list for extension extendee
+	0,   // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_polylet_podsync_v1_podsync_proto_init() }
@@ -6467,12 +6845,12 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 	if File_polylet_podsync_v1_podsync_proto != nil {
 		return
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[41].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[45].OneofWrappers = []any{
 		(*HoldExecRequest_Open)(nil),
 		(*HoldExecRequest_Resume)(nil),
 		(*HoldExecRequest_Over)(nil),
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[50].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[54].OneofWrappers = []any{
 		(*ProbeTarget_Exec)(nil),
 		(*ProbeTarget_HttpGet)(nil),
 		(*ProbeTarget_TcpSocket)(nil),
@@ -6483,8 +6861,8 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   82,
+			NumEnums:      4,
+			NumMessages:   86,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

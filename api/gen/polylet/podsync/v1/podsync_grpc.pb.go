@@ -29,6 +29,7 @@ const (
 	PodSyncService_WatchVolumesInUse_FullMethodName   = "/polylet.podsync.v1.PodSyncService/WatchVolumesInUse"
 	PodSyncService_ListFilesystemUsage_FullMethodName = "/polylet.podsync.v1.PodSyncService/ListFilesystemUsage"
 	PodSyncService_GetVolumeUsage_FullMethodName      = "/polylet.podsync.v1.PodSyncService/GetVolumeUsage"
+	PodSyncService_ListVolumes_FullMethodName         = "/polylet.podsync.v1.PodSyncService/ListVolumes"
 	PodSyncService_GetRuntime_FullMethodName          = "/polylet.podsync.v1.PodSyncService/GetRuntime"
 	PodSyncService_ListImages_FullMethodName          = "/polylet.podsync.v1.PodSyncService/ListImages"
 	PodSyncService_ReadLogs_FullMethodName            = "/polylet.podsync.v1.PodSyncService/ReadLogs"
@@ -80,6 +81,10 @@ type PodSyncServiceClient interface {
 	// UNIMPLEMENTED: the driver cannot say, or podsync is older. One driver or server that
 	// hangs delays the answers about its own volumes alone.
 	GetVolumeUsage(ctx context.Context, in *GetVolumeUsageRequest, opts ...grpc.CallOption) (*GetVolumeUsageResponse, error)
+	// ListVolumes lists the volumes of the node's pods, how each stands and what it waits
+	// for, from memory alone: no driver and no server is asked.
+	// UNIMPLEMENTED: an older podsync.
+	ListVolumes(ctx context.Context, in *ListVolumesRequest, opts ...grpc.CallOption) (*ListVolumesResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
 	GetRuntime(ctx context.Context, in *GetRuntimeRequest, opts ...grpc.CallOption) (*GetRuntimeResponse, error)
 	// ListImages returns the images present, largest first.
@@ -261,6 +266,16 @@ func (c *podSyncServiceClient) GetVolumeUsage(ctx context.Context, in *GetVolume
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetVolumeUsageResponse)
 	err := c.cc.Invoke(ctx, PodSyncService_GetVolumeUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *podSyncServiceClient) ListVolumes(ctx context.Context, in *ListVolumesRequest, opts ...grpc.CallOption) (*ListVolumesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListVolumesResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_ListVolumes_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -493,6 +508,10 @@ type PodSyncServiceServer interface {
 	// UNIMPLEMENTED: the driver cannot say, or podsync is older. One driver or server that
 	// hangs delays the answers about its own volumes alone.
 	GetVolumeUsage(context.Context, *GetVolumeUsageRequest) (*GetVolumeUsageResponse, error)
+	// ListVolumes lists the volumes of the node's pods, how each stands and what it waits
+	// for, from memory alone: no driver and no server is asked.
+	// UNIMPLEMENTED: an older podsync.
+	ListVolumes(context.Context, *ListVolumesRequest) (*ListVolumesResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
 	GetRuntime(context.Context, *GetRuntimeRequest) (*GetRuntimeResponse, error)
 	// ListImages returns the images present, largest first.
@@ -603,6 +622,9 @@ func (UnimplementedPodSyncServiceServer) ListFilesystemUsage(context.Context, *L
 }
 func (UnimplementedPodSyncServiceServer) GetVolumeUsage(context.Context, *GetVolumeUsageRequest) (*GetVolumeUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetVolumeUsage not implemented")
+}
+func (UnimplementedPodSyncServiceServer) ListVolumes(context.Context, *ListVolumesRequest) (*ListVolumesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListVolumes not implemented")
 }
 func (UnimplementedPodSyncServiceServer) GetRuntime(context.Context, *GetRuntimeRequest) (*GetRuntimeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRuntime not implemented")
@@ -780,6 +802,24 @@ func _PodSyncService_GetVolumeUsage_Handler(srv interface{}, ctx context.Context
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PodSyncServiceServer).GetVolumeUsage(ctx, req.(*GetVolumeUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PodSyncService_ListVolumes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListVolumesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).ListVolumes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_ListVolumes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).ListVolumes(ctx, req.(*ListVolumesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1101,6 +1141,10 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetVolumeUsage",
 			Handler:    _PodSyncService_GetVolumeUsage_Handler,
+		},
+		{
+			MethodName: "ListVolumes",
+			Handler:    _PodSyncService_ListVolumes_Handler,
 		},
 		{
 			MethodName: "GetRuntime",

@@ -123,3 +123,11 @@ func Start(ctx context.Context, what, object, detail string) (end func(error)) {
 	s := parent.line.begin(parent, what, object, detail, time.Now())
 	return func(err error) { s.End(time.Now(), err) }
 }
+
+// NoteWithin adds something that has no length to the line of the action that ctx belongs
+// to. It does nothing where ctx belongs to none.
+func NoteWithin(ctx context.Context, e Entry) {
+	if within, _ := ctx.Value(stepKey{}).(*Step); within != nil {
+		within.line.Note(e)
+	}
+}

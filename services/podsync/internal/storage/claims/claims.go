@@ -95,10 +95,18 @@ func CheckMode(pod *v1.Pod, volume string, pv *v1.PersistentVolume) error {
 	return nil
 }
 
-// Used says whether a container of the pod names a volume: what none does is not set up.
-func Used(pod *v1.Pod, volume string) bool {
-	mounted, asDevice := uses(pod, volume)
-	return mounted || asDevice
+// Used are the volumes that a container of the pod names: what none does is not set up.
+func Used(pod *v1.Pod) map[string]bool {
+	names := make(map[string]bool, len(pod.Spec.Volumes))
+	for _, c := range podutil.Containers(pod) {
+		for i := range c.VolumeMounts {
+			names[c.VolumeMounts[i].Name] = true
+		}
+		for i := range c.VolumeDevices {
+			names[c.VolumeDevices[i].Name] = true
+		}
+	}
+	return names
 }
 
 // uses says how containers name a volume.

@@ -138,7 +138,7 @@ func TestContainersUseAVolumeAsItsModeSays(t *testing.T) {
 			p, pv := pod(), volume()
 			p.Spec.InitContainers, pv.Spec.VolumeMode = []v1.Container{c.container}, c.mode
 			says(t, CheckMode(p, "v", pv), c.want)
-			if got := Used(p, "v"); got != (name != "by nobody") {
+			if got := Used(p)["v"]; got != (name != "by nobody") {
 				t.Errorf("used: %v", got)
 			}
 		})

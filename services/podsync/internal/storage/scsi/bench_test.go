@@ -26,17 +26,22 @@ func TestMain(m *testing.M) {
 	if code, is := partly(); is {
 		os.Exit(code)
 	}
-	switch filepath.Base(os.Args[0]) {
-	case "iscsiadm":
-		os.Exit(iscsiadm(os.Args[1:]))
-	case "multipath":
-		os.Exit(multipath(os.Args[1:]))
+	if program := standIns()[filepath.Base(os.Args[0])]; program != nil {
+		said, code := program(os.Getenv(hostEnv), os.Args[1:])
+		fmt.Print(said)
+		os.Exit(code)
 	}
 	goleak.VerifyTestMain(m)
 }
 
 // hostEnv names the directory of a machine for its programs.
 const hostEnv = "POLYLET_TEST_HOST"
+
+// standIns are for the programs of the host: they get its directory and their arguments, and
+// return what they say and their code.
+func standIns() map[string]func(host string, args []string) (string, int) {
+	return map[string]func(string, []string) (string, int){"iscsiadm": iscsiadm, "multipath": multipath}
+}
 
 // bench is a machine with sysfs and devices of its own, and Volumes on it.
 type bench struct {
@@ -45,6 +50,8 @@ type bench struct {
 	host   string
 	mounts *mount.Fake
 	boot   string // empty is the first
+	// programs runs those of the host.
+	programs func(ctx context.Context, program string, args ...string) (string, error)
 
 	mu      sync.Mutex
 	held    []v1.UniqueVolumeName
@@ -56,20 +63,41 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, host: t.TempDir(), mounts: mount.NewFake(), secrets: map[string]map[string][]byte{}}
+	b.programs = b.here
+	for _, dir := range []string{"sys/class/iscsi_host", "sys/class/scsi_host", "sys/block", "dev/disk", "root/pods"} {
+		b.make(dir + "/")
+	}
+	b.restart()
+	return b
+}
+
+// here has a stand-in do a program's work in this process: to begin one takes longer than
+// most tests do.
+func (b *bench) here(_ context.Context, program string, args ...string) (string, error) {
+	said, code := standIns()[program](b.host, args)
+	if code != 0 {
+		return said, &failure{program, code, said}
+	}
+	return said, nil
+}
+
+// newBenchOfProcesses is a machine whose programs are processes.
+func newBenchOfProcesses(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"bin", "sys/class/iscsi_host", "sys/class/scsi_host", "sys/block", "dev/disk", "root/pods"} {
-		b.make(dir + "/")
-	}
-	for _, program := range []string{"iscsiadm", "multipath"} {
+	b.make("bin/")
+	for program := range standIns() {
 		if err := os.Symlink(self, filepath.Join(b.host, "bin", program)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Setenv("PATH", filepath.Join(b.host, "bin"))
 	t.Setenv(hostEnv, b.host)
+	b.programs = run
 	b.restart()
 	return b
 }
@@ -77,7 +105,7 @@ func newBench(t *testing.T) *bench {
 // restart is a new process: nothing is in memory.
 func (b *bench) restart() {
 	b.Volumes = New(Config{RootDir: filepath.Join(b.host, "root"), Sys: filepath.Join(b.host, "sys"), Dev: filepath.Join(b.host, "dev"), Boot: cmp.Or(b.boot, "boot-1")}, Deps{
-		Objects: b, InUse: b, Mounter: b.mounts, Same: b.same,
+		Objects: b, InUse: b, Mounter: b.mounts, Same: b.same, Run: b.programs,
 	})
 }
 
@@ -277,8 +305,7 @@ func makeDisk(host, name string, links ...string) {
 
 // iscsiadm stands in for that: it has a session be seen once it is begun, with the disks
 // that the target has (a JSON file with names, by LUN).
-func iscsiadm(args []string) int {
-	host := os.Getenv(hostEnv)
+func iscsiadm(host string, args []string) (said string, code int) {
 	note(host, "iscsiadm "+strings.Join(args, " "))
 	of := map[string]string{}
 	for i, a := range args {
@@ -292,31 +319,38 @@ func iscsiadm(args []string) int {
 	}
 	switch line := strings.Join(args, " "); {
 	case strings.HasSuffix(line, "-m speaks"):
-		fmt.Print(strings.Repeat("x", 1<<20))
+		return strings.Repeat("x", 1<<20), 0
 	case strings.HasSuffix(line, "-o show") && of["-m"] == "node":
-		if _, err := os.Stat(filepath.Join(host, "nodes", of["-T"], of["-p"])); err != nil {
-			fmt.Println("iscsiadm: No records found")
-			return codeNoObject
+		record, err := os.ReadFile(filepath.Join(host, "nodes", of["-T"], of["-p"]))
+		if err != nil {
+			return "iscsiadm: No records found\n", codeNoObject
 		}
+		return string(record), 0
 	case strings.HasSuffix(line, "-o show"):
-		fmt.Print("# BEGIN RECORD 2.1.8\niface.iscsi_ifacename = default\niface.net_ifacename = <empty>\niface.transport_name = tcp\niface.initiatorname = <empty>\n# END RECORD\n")
+		return "# BEGIN RECORD 2.1.8\niface.iscsi_ifacename = default\niface.net_ifacename = <empty>\niface.transport_name = tcp\niface.initiatorname = <empty>\n# END RECORD\n", 0
 	case strings.HasSuffix(line, "--discover"):
 		makeFile(host, "nodes/"+othersRecord, "as the target says")
 		makeFile(host, "nodes/iqn.2001-04.example:further/"+portal, "as the target says")
 	case strings.HasSuffix(line, "-o new") && of["-m"] == "node":
-		makeFile(host, "nodes/"+of["-T"]+"/"+of["-p"], "new")
+		makeFile(host, "nodes/"+of["-T"]+"/"+of["-p"], "# BEGIN RECORD 2.1.8\nnode.startup = automatic\nnode.session.scan = auto\n# END RECORD\n")
+	case strings.Contains(line, "-o update") && of["-m"] == "node":
+		at := filepath.Join(host, "nodes", of["-T"], of["-p"])
+		record, _ := os.ReadFile(at)
+		lines := slices.DeleteFunc(strings.SplitAfter(string(record), "\n"), func(l string) bool { return strings.HasPrefix(l, of["-n"]+" = ") })
+		_ = os.WriteFile(at, []byte(strings.Join(lines, "")+of["-n"]+" = "+of["-v"]+"\n"), 0o600)
 	case strings.HasSuffix(line, "-o delete") && of["-m"] == "node":
 		_ = os.Remove(filepath.Join(host, "nodes", of["-T"], of["-p"]))
 	case strings.HasSuffix(line, "--login"):
 		if refuses("login") || refuses("login-"+of["-p"]) {
-			fmt.Println("iscsiadm: cannot make connection to " + of["-p"])
-			return 24
+			return "iscsiadm: cannot make connection to " + of["-p"] + "\n", 24
 		}
 		begin(host, of["-p"])
+	case strings.HasSuffix(line, "--logout") && refuses("logout-"+of["-p"]):
+		return "iscsiadm: initiator reported error (9 - internal error)\n", 9
 	case strings.HasSuffix(line, "--logout"):
 		found, _ := filepath.Glob(filepath.Join(host, "sys/class/iscsi_host/host*/device/session*/connection*/iscsi_connection/*/address"))
 		if len(found) == 0 {
-			return codeNoObject
+			return "", codeNoObject
 		}
 		for _, at := range found {
 			if raw, _ := os.ReadFile(at); strings.HasPrefix(of["-p"], string(raw)+":") {
@@ -324,7 +358,7 @@ func iscsiadm(args []string) int {
 			}
 		}
 	}
-	return 0
+	return "", 0
 }
 
 // begin has a session with the target be seen.
@@ -350,11 +384,10 @@ func begin(host, portal string) {
 	}
 }
 
-func multipath(args []string) int {
-	host := os.Getenv(hostEnv)
+func multipath(host string, args []string) (said string, code int) {
 	note(host, "multipath "+strings.Join(args, " "))
 	_ = os.RemoveAll(filepath.Join(host, "sys/block", filepath.Base(args[len(args)-1])))
-	return 0
+	return "", 0
 }
 
 func note(host, line string) {

@@ -36,6 +36,21 @@ func (a *answers) Do(ctx context.Context, _, call string, args ...string) (strin
 	return a.inner[call](args)
 }
 
+// after does something after each of some calls.
+type after struct {
+	*answers
+	call string
+	do   func(args []string)
+}
+
+func (a *after) Do(ctx context.Context, whose, call string, args ...string) (string, error) {
+	said, err := a.answers.Do(ctx, whose, call, args...)
+	if call == a.call {
+		a.do(args)
+	}
+	return said, err
+}
+
 func (a *answers) Follow(context.Context, string, func(string), string, ...string) (string, error) {
 	return "{}", nil
 }

@@ -240,24 +240,25 @@ func (v *Volumes) logIn(ctx context.Context, l *login, portal string) error {
 	before := t.at(portal)
 	begun := before
 	begun.Boot = v.cfg.Boot
-	if !before.Record {
-		others, err := v.known(ctx, node)
-		if err != nil {
-			return fmt.Errorf("iscsi: failed to look for the record of %s at portal %s: %w", t.Iqn, portal, err)
-		}
-		begun.Record = !others
+	others, err := v.taken(ctx, node, before)
+	if err != nil {
+		return fmt.Errorf("iscsi: failed to look for the record of %s at portal %s: %w", t.Iqn, portal, err)
 	}
+	begun.Record, begun.Written = !others, false // until it is made anew
 	if err := v.note(l.place, t, begun); err != nil {
 		return err
 	}
 	if begun.Record {
-		if err := v.makeRecord(ctx, l, node, portal); err != nil {
+		if begun.Written, err = v.makeRecord(ctx, l, node, portal); err != nil {
 			return errors.Join(err, v.dropRecord(ctx, l, node, begun))
+		}
+		if err := v.note(l.place, t, begun); err != nil {
+			return err
 		}
 	} else {
 		klog.FromContext(ctx).Info("The node has a record of an iSCSI target that was not made for a volume: it is used as it is", "pod", klog.KObj(l.want.pod), "volume", l.want.name)
 	}
-	_, err := v.iscsiadm(ctx, slices.Concat(node, []string{"--login"})...)
+	_, err = v.iscsiadm(ctx, slices.Concat(node, []string{"--login"})...)
 	if err != nil && unless(err, codeExists) == nil { // somebody else has just begun it, if we had not
 		begun.Boot = before.Boot
 		return v.note(l.place, t, begun)
@@ -276,35 +277,35 @@ func (v *Volumes) logIn(ctx context.Context, l *login, portal string) error {
 // else's, who may make one while it is tried again.
 func (v *Volumes) dropRecord(ctx context.Context, l *login, node []string, m made) error {
 	if _, err := v.iscsiadm(ctx, slices.Concat(node, []string{"-o", "delete"})...); unless(err, codeNoObject) == nil {
-		m.Record = false
+		m.Record, m.Written = false, false
 	} // else it stays noted
 	return v.note(l.place, l.target, m)
 }
 
-// makeRecord makes iscsiadm's record of a target at a portal.
-func (v *Volumes) makeRecord(ctx context.Context, l *login, node []string, portal string) error {
+// makeRecord makes iscsiadm's record of a target at a portal, and says whether what is written
+// into each is in it.
+func (v *Volumes) makeRecord(ctx context.Context, l *login, node []string, portal string) (written bool, err error) {
 	do := func(of []string, more ...string) error {
 		_, err := v.iscsiadm(ctx, slices.Concat(of, more)...)
 		return err
 	}
 	if err := do(node, "-o", "new"); err != nil { // one that is there is made anew
-		return fmt.Errorf("iscsi: failed to make the record of %s at portal %s: %w", l.target.Iqn, portal, err)
+		return false, fmt.Errorf("iscsi: failed to make the record of %s at portal %s: %w", l.target.Iqn, portal, err)
 	}
-	// The machine's boot must not wait for it.
-	if err := do(node, "-o", "update", "-n", "node.startup", "-v", "manual"); err != nil {
-		klog.FromContext(ctx).Info("An iSCSI session could not be made one that is begun by hand; the next boot may begin it", "err", err)
-	}
-	// Only the disk that is asked for is looked for, not all that the target has (k/k#90982).
-	if err := do(node, "-o", "update", "-n", "node.session.scan", "-v", "manual"); err != nil {
-		klog.FromContext(ctx).Info("This node's iscsiadm does not know node.session.scan: all disks of a target come to the node with the first", "err", err)
+	written = true
+	for _, key := range byHand() {
+		if err := do(node, "-o", "update", "-n", key, "-v", "manual"); err != nil {
+			written = false
+			klog.FromContext(ctx).Info("An iSCSI record does not take a setting: the next boot may begin the session, or all disks of the target come to the node with the first", "setting", key, "err", err)
+		}
 	}
 	if !l.want.chapSession {
-		return nil
+		return written, nil
 	}
 	if err := chap(do, node, l.words); err != nil {
-		return fmt.Errorf("iscsi: failed to update iscsi node to portal %s error: %w", portal, err)
+		return false, fmt.Errorf("iscsi: failed to update iscsi node to portal %s error: %w", portal, err)
 	}
-	return nil
+	return written, nil
 }
 
 // chap sets the words for CHAP. They are in no error.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 const (
@@ -38,7 +40,7 @@ func TestARecordIsKnownToBeOursBeforeItIsMade(t *testing.T) {
 		if b.read(recordOfPortal) != "" { // what comes after it is not done either
 			return "", crashed
 		}
-		said, err := run(ctx, program, args...)
+		said, err := b.here(ctx, program, args...)
 		if b.read(recordOfPortal) != "" {
 			return "", crashed
 		}
@@ -108,12 +110,10 @@ func TestASessionThatALaterBootHasBegunStays(t *testing.T) {
 	b := newBench(t)
 	b.make("target.json", `{"0": "sd"}`)
 	b.make(recordOfPortal, "the administrator's")
-	b.setUp(b.inline("uid-1", "v", source(0)))
-	for _, at := range []string{b.podDir("uid-1", "volumes", "iscsi", "v"), filepath.Join(b.host, "root/plugins/kubernetes.io/iscsi/iface-default", portal+"-"+iqn+"-lun-0")} {
-		if err := b.mounts.Unmount(at); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r := b.inline("uid-1", "v", source(0))
+	b.setUp(r)
+	b.loseSession(r)
+	begin(b.host, portal)
 	b.boot = "boot-2"
 	b.restart()
 	if asked := b.endedAfter(0); strings.Contains(asked, "--logout") || strings.Contains(asked, "delete") {
@@ -247,4 +247,112 @@ func TestTheInterfaceOfADiskGoesWithItThoughItsTargetIsUsedStill(t *testing.T) {
 	b.takeDown(first)
 	b.settleAll()
 	b.bare()
+}
+
+// TestARecordThatTheAdministratorMadeInPlaceOfOursStays: what is written into ours says which it
+// is.
+func TestARecordThatTheAdministratorMadeInPlaceOfOursStays(t *testing.T) {
+	const theirs = "node.startup = automatic\nnode.session.scan = auto\n"
+	for _, when := range []string{"before another login", "before the end"} {
+		b := newBench(t)
+		b.make("target.json", `{"0": "sd"}`)
+		r := b.inline("uid-1", "v", source(0))
+		b.setUp(r)
+		b.make(recordOfPortal, theirs)
+		if when == "before another login" {
+			b.loseSession(r)
+			b.setUp(r)
+		}
+		if got := b.read(recordOfPortal); got != theirs {
+			t.Errorf("%s: it is written over: %q", when, got)
+		}
+		b.takeDown(r)
+		b.settleAll()
+		b.bare()
+		if got := b.read(recordOfPortal); got != theirs || !b.wasAsked(node+"--logout") {
+			t.Errorf("%s: it is %q; asked\n%s", when, got, b.read("asked"))
+		}
+	}
+}
+
+// loseSession has a volume's mounts and the session be gone, as when the administrator logs out.
+func (b *bench) loseSession(r volume.Request) {
+	b.t.Helper()
+	for _, at := range []string{r.Dir, filepath.Join(b.host, "root/plugins/kubernetes.io/iscsi/iface-default", portal+"-"+iqn+"-lun-0")} {
+		if err := b.mounts.Unmount(at); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(b.host, "sys/class/iscsi_host/host2")); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestWhatIsOfNoUseAnyMoreIsLeftToNoOtherDisk: whoever makes pods may name any portals, also such
+// as do not answer, while another pod has a disk of the target all the time.
+func TestWhatIsOfNoUseAnyMoreIsLeftToNoOtherDisk(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"1": "sd", "2": "se"}`)
+	b.deps.Apart = &after{answers: &answers{inner: Calls()}, call: callRelease, do: func(args []string) {
+		gone, _ := filepath.Glob(filepath.Join(b.host, "sys/class/iscsi_host/host*/device/session*/target*/*/block", filepath.Base(args[0])))
+		for _, path := range gone {
+			_ = os.RemoveAll(path)
+		}
+	}}
+	stays := b.inline("uid-1", "v", source(1))
+	b.setUp(stays)
+	b.make("target.json", `{"2": "se"}`) // the kernel looks for no other disk in a session
+	initiator := "iqn.2001-04.example:i"
+	b.make("refuses/login-192.0.2.3:3260")
+	for _, name := range []string{"a", "b"} {
+		goes := b.inline("uid-2", name, source(2, "192.0.2.2", "192.0.2.3"))
+		goes.Volume.ISCSI.InitiatorName = &initiator
+		b.make("sys/block/dm-3/slaves/se3/")
+		b.make("dev/dm-3")
+		b.setUp(goes)
+		b.takeDown(goes)
+		b.settleAll()
+		if !b.wasAsked("iscsiadm -m iface -I " + portal + ":" + name + " -o delete") {
+			t.Errorf("the interface of %s is left", name)
+		}
+	}
+	left, err := b.left()
+	if err != nil || len(left) != 1 {
+		t.Fatalf("%v, %v", left, err)
+	}
+	if made := left[0].disk.(*target).Made; len(made) != 1 || made[0].Portal != portal {
+		t.Errorf("the disk that stays has %+v", made)
+	}
+	if sessions, err := b.sessions(iqn); len(sessions) != 1 || err != nil {
+		t.Errorf("there are sessions %+v, %v", sessions, err)
+	}
+	b.takeDown(stays)
+	b.settleAll()
+	b.bare()
+	b.hasNoSession()
+}
+
+// TestASessionWhosePortalDoesNotAnswerKeepsNoOther.
+func TestASessionWhosePortalDoesNotAnswerKeepsNoOther(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	b.make("sys/block/dm-3/slaves/sd2/")
+	b.make("dev/dm-3")
+	r := b.inline("uid-1", "v", source(0, "192.0.2.2"))
+	b.setUp(r)
+	b.takeDown(r)
+	b.make("refuses/logout-" + portal)
+	name := b.settled[0]
+	if left, err := b.Settle(t.Context(), name); !left || err == nil || !strings.Contains(err.Error(), "log out of "+iqn+" at "+portal) {
+		t.Errorf("%v, %v", left, err)
+	}
+	if sessions, err := b.sessions(iqn); len(sessions) != 1 || err != nil || sessions[0].portals[0] != portal {
+		t.Errorf("there are sessions %+v, %v", sessions, err)
+	}
+	if err := os.Remove(filepath.Join(b.host, "refuses/logout-"+portal)); err != nil {
+		t.Fatal(err)
+	}
+	b.settleAll()
+	b.bare()
+	b.hasNoSession()
 }

@@ -2,6 +2,7 @@ package scsi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,6 +69,68 @@ func TestAPodsOwnSpecGetsNoDiskThatTheNodeHasInUse(t *testing.T) {
 				t.Error("the node's disk is taken away")
 			}
 		})
+	}
+}
+
+// TestADiskThatWasRefusedIsTakenAwayWithItsLastPod: who got none of it does not hold it.
+func TestADiskThatWasRefusedIsTakenAwayWithItsLastPod(t *testing.T) {
+	b := newBench(t)
+	b.make("target.json", `{"0": "sd"}`)
+	has, refused := b.claimed("uid-1", "pv", pvSource(0), v1.PersistentVolumeBlock), b.inline("uid-2", "v", source(0))
+	b.setUp(has)
+	b.deps.Shown = func(string) ([]string, error) {
+		return []string{filepath.Join(b.host, "root/plugins/kubernetes.io/iscsi/volumeDevices/x")}, nil
+	}
+	if _, err := b.Setup(t.Context(), refused); err == nil {
+		t.Fatal("it is given to both")
+	}
+	b.deps.Shown = func(string) ([]string, error) { return nil, nil }
+	b.takeDown(has)
+	b.settleAll()
+	if b.read("sys/block/sd2/device/delete") != "1" {
+		t.Error("the disk is left on the node")
+	}
+}
+
+// TestADiskThatWasRefusedIsNotTakenAwayThoughItWasNotFoundTheNextTime: it is still something
+// else's, which may use it again.
+func TestADiskThatWasRefusedIsNotTakenAwayThoughItWasNotFoundTheNextTime(t *testing.T) {
+	b := newBench(t)
+	makeDisk(b.host, "sda", "by-id/scsi-3600508b4")
+	b.make("sys/block/sda/device/wwid", "naa.600508b4\n")
+	b.deps.Shown = func(string) ([]string, error) { return []string{"/mnt"}, nil }
+	r := b.inline("uid-1", "v", byWWID("3600508b4"))
+	if _, err := b.Setup(t.Context(), r); err == nil {
+		t.Fatal("it is given to a pod")
+	}
+	b.deps.Shown = func(string) ([]string, error) { return nil, nil }
+	if err := os.Remove(filepath.Join(b.host, "dev/disk/by-id/scsi-3600508b4")); err != nil {
+		t.Fatal(err)
+	}
+	b.make("sys/class/scsi_host/host0/scan")
+	ctx, cancel := context.WithCancel(t.Context())
+	b.deps.Apart = &after{answers: &answers{inner: Calls()}, call: callScan, do: func([]string) { cancel() }}
+	if _, err := b.Setup(ctx, r); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	b.deps.Apart = nil
+	b.settlesTheOne()
+	if b.read("sys/block/sda/device/delete") != "" {
+		t.Error("the node's disk is taken away")
+	}
+	// Nobody has it any more, and a pod gets it, with which it goes.
+	makeDisk(b.host, "sda", "by-id/scsi-3600508b4")
+	b.deps.Shown = func(string) ([]string, error) { return []string{"/mnt"}, nil }
+	if _, err := b.Setup(t.Context(), r); err == nil {
+		t.Fatal("it is given to a pod")
+	}
+	b.deps.Shown = func(string) ([]string, error) { return nil, nil }
+	b.setUp(r)
+	b.takeDown(r)
+	b.settleAll()
+	b.bare()
+	if b.read("sys/block/sda/device/delete") != "1" {
+		t.Error("a pod's disk is left")
 	}
 }
 
@@ -192,14 +255,6 @@ func TestARecordOfAnotherPlaceIsNotBelieved(t *testing.T) {
 	}
 	if names, err := b.Left(); err != nil || len(names) != 1 || names[0] != "kubernetes.io/fc/[a]" {
 		t.Errorf("%q, %v", names, err)
-	}
-}
-
-func TestOfWhatAProgramSaysLittleIsHeld(t *testing.T) {
-	b := newBench(t)
-	said, err := b.iscsiadm(t.Context(), "-m", "speaks")
-	if len(said) != mostSaid || err != nil {
-		t.Errorf("%d bytes, %v", len(said), err)
 	}
 }
 

@@ -124,7 +124,8 @@ func (v *Volumes) detach(ctx context.Context, p place) error {
 		return err
 	}
 	others := slices.DeleteFunc(all, func(o place) bool { return o.path == p.path })
-	if !p.others && !slices.ContainsFunc(others, func(o place) bool { return o.disk.is(p.disk) }) {
+	// Who was refused a disk has nothing of it.
+	if !p.others && !slices.ContainsFunc(others, func(o place) bool { return !o.others && o.disk.is(p.disk) }) {
 		if err := v.release(ctx, p.disk); err != nil {
 			return err
 		}
@@ -138,8 +139,7 @@ func (v *Volumes) detach(ctx context.Context, p place) error {
 		return !is || other.Iqn != t.Iqn || !slices.ContainsFunc(other.Portals, func(portal string) bool { return slices.Contains(t.Portals, portal) })
 	})
 	if len(heirs) > 0 {
-		v.dropInterface(ctx, t, others)
-		return v.handOver(t, heirs)
+		return v.handOver(ctx, t, heirs, others)
 	}
 	return v.logOut(ctx, t)
 }
@@ -223,17 +223,19 @@ func (v *Volumes) logOut(ctx context.Context, t *target) error {
 	if t.cloned() {
 		cloned[t.Iface] = true
 	}
+	var failed []error
 	for _, m := range v.all(t) {
 		err := v.undo(ctx, t, m, sessions)
 		if errors.Is(err, rpcerr.ErrUnavailable) && len(sessions) == 0 {
 			return nil // it was never logged in to
 		}
-		if err != nil {
-			return err
-		}
+		failed = append(failed, err) // and the others end all the same
 		if m.Cloned {
 			cloned[m.Iface] = true
 		}
+	}
+	if err := errors.Join(failed...); err != nil {
+		return err
 	}
 	for _, iface := range slices.Sorted(maps.Keys(cloned)) {
 		if _, err := v.iscsiadm(ctx, "-m", "iface", "-I", iface, "-o", "delete"); unless(err, codeNoObject, codeNoSession) != nil {

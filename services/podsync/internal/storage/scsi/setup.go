@@ -121,16 +121,22 @@ func (v *Volumes) mountForAll(ctx context.Context, w *wanted, p place) error {
 // the node with the volume.
 func (v *Volumes) guard(ctx context.Context, w *wanted, p place, device string) error {
 	err := v.ofNobody(ctx, w.disk, device)
-	if others := (*othersDisk)(nil); errors.As(err, &others) {
-		p.others = true
-		done, turnErr := v.disks.TakeWithin(ctx, p.disk.turn())
-		if turnErr != nil {
-			return errors.Join(err, turnErr)
-		}
-		defer done()
-		err = errors.Join(err, v.keepAnew(p))
+	others := (*othersDisk)(nil)
+	if p.others = errors.As(err, &others); err != nil && !p.others || p.others == v.refused(p) {
+		return err // nothing else is noted already
 	}
-	return err
+	done, turnErr := v.disks.TakeWithin(ctx, p.disk.turn())
+	if turnErr != nil {
+		return errors.Join(err, turnErr)
+	}
+	defer done()
+	return errors.Join(err, v.keepAnew(p))
+}
+
+// refused says whether it is noted that the disk of a place is something else's.
+func (v *Volumes) refused(p place) bool {
+	r, is := v.recordAt(p.path)
+	return is && r.Others
 }
 
 // keepAnew keeps a place that may have been kept before, with what was made for its disk, or
@@ -151,6 +157,7 @@ func (v *Volumes) attach(ctx context.Context, w *wanted, p place) (device string
 		return "", err
 	}
 	defer done()
+	p.others = w.inline && v.refused(p) // until it is looked at anew
 	if err := v.keepAnew(p); err != nil {
 		return "", err
 	}

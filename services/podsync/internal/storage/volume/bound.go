@@ -151,12 +151,25 @@ func (s *Set) hasDirOf(uid types.UID, pv *v1.PersistentVolume) (bool, error) {
 // hasOwn says whether a volume of a pod that has a name, and lies with those of a plugin, is
 // in the pod's own spec, as far as that is known.
 func (s *Set) hasOwn(uid types.UID, name, of string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := s.pods[uid]
-	return st != nil && st.pod != nil && slices.ContainsFunc(st.pod.Spec.Volumes, func(v v1.Volume) bool {
+	pod := s.specOf(uid)
+	return pod != nil && slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		return v.Name == name && plugin(&v) == of
 	})
+}
+
+// specOf is a pod that is known; nil when it is not. After a restart others know it before its
+// volumes are set up.
+func (s *Set) specOf(uid types.UID) *v1.Pod {
+	var pod *v1.Pod
+	s.mu.Lock()
+	if st := s.pods[uid]; st != nil {
+		pod = st.pod
+	}
+	s.mu.Unlock()
+	if pod != nil || s.deps.Spec == nil {
+		return pod
+	}
+	return s.deps.Spec(uid)
 }
 
 // pluginOf is the plugin whose directories those of claims' volumes of a kind are; empty when

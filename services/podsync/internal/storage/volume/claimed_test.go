@@ -200,8 +200,16 @@ func TestAVolumeForOnePodIsNotThatOfWhoCallsAVolumeLikeIt(t *testing.T) {
 			t.Run(name+" and "+kind, func(t *testing.T) {
 				f := newFixture(t)
 				f.bind("c", "data", source).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
-				if err := f.set.Setup(t.Context(), named(podWith(own), "a")); err != nil {
+				first := named(podWith(own), "a")
+				if err := f.set.Setup(t.Context(), first); err != nil {
 					t.Fatal(err)
+				}
+				f.set = f.restarted() // it may not have come to the first yet
+				f.set.deps.Spec = func(uid types.UID) *v1.Pod {
+					if uid == first.UID {
+						return first
+					}
+					return nil
 				}
 				if err := f.set.Setup(t.Context(), named(podWith(claimVolume("v", "c")), "b")); err != nil {
 					t.Error(err)
@@ -233,6 +241,32 @@ func TestAVolumeForOnePodIsNotGivenToASecondOneBesideWhatAnotherAgentHasMadeOfIt
 		if used, err := f.set.usedElsewhere(pv, "uid-b"); !used || err != nil {
 			t.Errorf("%s: used: %v, %v", at, used, err)
 		}
+	}
+}
+
+// TestADebugContainerThatWaitsForAVolumeForOnePodIsToldThatItIsFree: nothing of the pod mounted
+// the volume before.
+func TestADebugContainerThatWaitsForAVolumeForOnePodIsToldThatItIsFree(t *testing.T) {
+	f := newFixture(t)
+	f.bind("c", "pv", hostPathPV("/")).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	second := named(podWith(claimVolume("v", "c")), "b")
+	second.Spec.Containers[0].VolumeMounts = nil
+	if err := errors.Join(f.set.Setup(t.Context(), named(podWith(claimVolume("v", "c")), "a")), f.set.Setup(t.Context(), second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.set.Setup(t.Context(), debugged(second, "v")); !errors.Is(err, claims.ErrInUse) {
+		t.Fatalf("beside the first: %v", err)
+	}
+	if err := f.set.Teardown(t.Context(), "uid-a"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case uid := <-f.changed:
+		if uid != second.UID {
+			t.Errorf("told is %s", uid)
+		}
+	default:
+		t.Error("nobody is told")
 	}
 }
 

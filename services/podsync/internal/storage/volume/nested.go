@@ -152,10 +152,15 @@ func (s *Set) makeNested(mounts *mountIndex, v *v1.Volume, dir string, files ato
 	if len(points) == 0 {
 		return nil, failed
 	}
-	names := map[string]bool{}
+	names, directories := map[string]bool{}, 0
 	for _, point := range points {
 		name, _, _ := strings.Cut(point, "/")
 		names[name] = true
+		directories += 1 + strings.Count(point, "/")
+	}
+	// Paths are cheap in a spec, and directories are not: none is made of too many.
+	if err := s.grow(pod.UID, v.Name, directories*page); err != nil {
+		return names, err
 	}
 	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -163,12 +168,7 @@ func (s *Set) makeNested(mounts *mountIndex, v *v1.Volume, dir string, files ato
 	}
 	defer func() { _ = root.Close() }()
 	for _, point := range points {
-		parts := strings.Split(point, "/")
-		// Paths are cheap in a spec, and directories are not.
-		if err := s.grow(pod.UID, v.Name, len(parts)*page); err != nil {
-			return names, err
-		}
-		if err := makePoint(root, parts, ownership.Of(pod)); err != nil && failed == nil {
+		if err := makePoint(root, strings.Split(point, "/"), ownership.Of(pod)); err != nil && failed == nil {
 			failed = fmt.Errorf("directory %q cannot be made in volume %q of pod %s/%s, where a container mounts another volume: %w; mount that elsewhere, or rename the file and make the pod anew",
 				point, v.Name, pod.Namespace, pod.Name, err)
 		}

@@ -246,6 +246,9 @@ func TestDirectoriesOfNestedVolumesCountAsThePodsFiles(t *testing.T) {
 	if err := f.set.Setup(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "64 MiB") {
 		t.Errorf("err = %v, want that it is too much", err)
 	}
+	if _, err := os.Lstat(filepath.Join(f.outer(), "0")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the first of them: %v", err)
+	}
 }
 
 func TestFsGroupOwnsTheDirectoryOfANestedVolume(t *testing.T) {

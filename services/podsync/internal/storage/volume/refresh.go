@@ -194,5 +194,5 @@ func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 	results := s.each(ctx, pod, func(v *v1.Volume) bool { return up[v.Name] && s.refreshes(v) }, func(ctx context.Context, r Request) (Made, error) {
 		return s.drivers[plugin(r.Volume)].(Refresher).Refresh(ctx, r)
 	})
-	return pod, s.record(st, pod, results)
+	return pod, s.record(ctx, st, pod, results)
 }

@@ -8,10 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
 const (
-	// mostVolumes is how many volumes a pod may have: a spec of 1.5 MiB names fifty
+	// mostVolumes is how many volumes the containers of a pod may use: a spec of 1.5 MiB names fifty
 	// thousand, and each is told to whoever measures the node's volumes, measured, and
 	// written into the statistics of all.
 	mostVolumes = 512
@@ -23,8 +24,9 @@ const (
 
 // mountsOf is how many mounts on the node a pod needs for its volumes.
 func mountsOf(pod *v1.Pod) (n int) {
+	used := claims.Used(pod)
 	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; inMemory(v) || v.CSI != nil || v.NFS != nil || isDisk(v) || ofClaim(v) {
+		if v := &pod.Spec.Volumes[i]; used[v.Name] && (inMemory(v) || v.CSI != nil || v.NFS != nil || isDisk(v) || ofClaim(v)) {
 			n++
 		}
 	}
@@ -38,13 +40,24 @@ func mountsOf(pod *v1.Pod) (n int) {
 	return n
 }
 
+// volumesOf is how many volumes a pod's containers use.
+func volumesOf(pod *v1.Pod) (n int) {
+	used := claims.Used(pod)
+	for i := range pod.Spec.Volumes {
+		if used[pod.Spec.Volumes[i].Name] {
+			n++
+		}
+	}
+	return n
+}
+
 // room counts what a pod needs, and refuses one that needs too much before anything of
 // it is made. What was begun goes on: a restart of this process takes no pod's room for
 // another's.
 func (s *Set) room(st *podState, pod *v1.Pod) error {
 	_, err := os.Lstat(filepath.Join(s.podDir(pod.UID), volumesDir))
 	begun := err == nil
-	if n := len(pod.Spec.Volumes); n > mostVolumes && !begun {
+	if n := volumesOf(pod); n > mostVolumes && !begun {
 		return fmt.Errorf("it has %d volumes, and this node sets up %d at most; put files together in projected volumes, or spread them over several pods", n, mostVolumes)
 	}
 	needs := mountsOf(pod)

@@ -20,6 +20,7 @@ func mounting(namespace, uid string, volumes, subPaths int) *v1.Pod {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprintf("v%d", i), VolumeSource: v1.VolumeSource{
 			Secret: &v1.SecretVolumeSource{SecretName: "missing", Optional: ptr.To(true)},
 		}})
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: fmt.Sprintf("v%d", i), MountPath: fmt.Sprintf("/v%d", i)})
 	}
 	for i := range subPaths {
 		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "v", MountPath: fmt.Sprintf("/%d", i), SubPath: "s"})
@@ -82,5 +83,18 @@ func TestOneNamespaceDoesNotTakeAllMountsOfTheNode(t *testing.T) {
 func TestAVolumeOfACSIDriverIsAMount(t *testing.T) {
 	if n := mountsOf(podWith(csiVolume("v", "a.example"), emptyDirVolume("e"))); n != 1 {
 		t.Errorf("%d mounts", n)
+	}
+}
+
+// TestAVolumeThatNoContainerMountsTakesNoRoom: it is not there.
+func TestAVolumeThatNoContainerMountsTakesNoRoom(t *testing.T) {
+	f := newFixture(t)
+	pod := mounting("ns", "u", mostVolumes, 0)
+	pod.Spec.Containers[0].VolumeMounts = nil
+	if n := mountsOf(pod); n != 0 {
+		t.Errorf("it needs %d mounts", n)
+	}
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Error(err)
 	}
 }

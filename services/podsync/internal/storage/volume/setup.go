@@ -20,6 +20,8 @@ import (
 type result struct {
 	Made
 	err error
+	// unused: no container names it, and nothing was done.
+	unused bool
 }
 
 // Setup makes volumes of pod, in parallel: those that are named, or all of them. It
@@ -47,23 +49,31 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 		chosen[name] = true
 	}
 	results := s.each(ctx, pod, func(v *v1.Volume) bool { return len(volumes) == 0 || chosen[v.Name] }, s.setup)
-	return s.record(st, pod, results)
+	return s.record(ctx, st, pod, results)
 }
 
 // atOnce is how many volumes of a pod are set up at once: the files of each are held
 // until they are written.
 const atOnce = 16
 
-// each has the chosen volumes made, many at once.
+// each has the chosen volumes made, many at once, as far as containers use them: what one
+// would be made of need not be there for nobody.
 func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) bool, do func(context.Context, Request) (Made, error)) map[string]result {
 	results := make(map[string]result, len(pod.Spec.Volumes))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	places := make(chan struct{}, atOnce)
+	used := claims.Used(pod)
 	mounts := sync.OnceValue(func() *mountIndex { return indexMounts(pod) })
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if !chosen(v) {
+			continue
+		}
+		if !used[v.Name] {
+			mu.Lock()
+			results[v.Name] = result{unused: true}
+			mu.Unlock()
 			continue
 		}
 		places <- struct{}{}
@@ -76,7 +86,7 @@ func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) boo
 			s.deps.Metrics.Volume("volume_mount", s.shownMount(pod.UID, v, made.Path), began, err)
 			mu.Lock()
 			defer mu.Unlock()
-			results[v.Name] = result{made, err}
+			results[v.Name] = result{Made: made, err: err}
 		})
 	}
 	wg.Wait()
@@ -85,7 +95,7 @@ func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) boo
 
 // record keeps what was set up and plans the next refresh. What failed it returns, and
 // keeps no record of: that is the planner's.
-func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result) error {
+func (s *Set) record(ctx context.Context, st *podState, pod *v1.Pod, results map[string]result) error {
 	var failed podstate.VolumeErrors
 	var next time.Time
 	s.mu.Lock()
@@ -93,6 +103,9 @@ func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result) error
 	for i := range pod.Spec.Volumes {
 		name := pod.Spec.Volumes[i].Name
 		if r, done := results[name]; done {
+			if _, known := st.paths[name]; r.unused && !known {
+				timeline.NoteWithin(ctx, timeline.Entry{What: "volume is not set up", Object: name, Detail: "no container mounts it"})
+			}
 			if err := st.recorded(name, r); err != nil {
 				failed = append(failed, err)
 			}
@@ -126,14 +139,10 @@ func (st *podState) recorded(name string, r result) *podstate.VolumeError {
 	return nil
 }
 
-// setup makes one volume, if a container uses it: what it would be made of need not be there
-// for nobody.
+// setup makes one volume.
 func (s *Set) setup(ctx context.Context, r Request) (Made, error) {
 	if err := component("volume name", r.Volume.Name); err != nil {
 		return Made{}, err
-	}
-	if !claims.Used(r.Pod, r.Volume.Name) {
-		return Made{}, nil
 	}
 	d, err := s.driver(r.Volume)
 	if err != nil {

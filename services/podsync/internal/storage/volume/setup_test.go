@@ -4,10 +4,17 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
 
 // CVE-2024-10220, CVE-2025-1767: gitRepo ran hooks and read the node's repositories.
@@ -73,6 +80,53 @@ func TestAVolumeThatNoContainerMountsIsNotSetUp(t *testing.T) {
 	}
 }
 
+// debugged is a pod with a container for debugging that mounts a volume.
+func debugged(pod *v1.Pod, volume string) *v1.Pod {
+	pod = pod.DeepCopy()
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{VolumeMounts: []v1.VolumeMount{{Name: volume}}}}}
+	return pod
+}
+
+// TestAVolumeThatADebugContainerMountsIsWantedBeforeItIsThere: the pod waits for it.
+func TestAVolumeThatADebugContainerMountsIsWantedBeforeItIsThere(t *testing.T) {
+	f := newFixture(t)
+	pod := podWith(configMapVolume("v", "missing"))
+	pod.Spec.Containers[0].VolumeMounts = nil
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.set.Setup(t.Context(), debugged(pod, "v")); err == nil {
+		t.Error("it is set up without its configMap")
+	}
+	if wanted, present := f.set.Wanted(), f.set.Present(); wanted["kubernetes.io/configmap"] != 1 || len(present) != 0 {
+		t.Errorf("wanted are %v, present %v", wanted, present)
+	}
+}
+
+// TestAVolumeThatNoContainerMountsIsNoneThatWasMounted, in the series of operations, and what
+// explains the pod says once why it is not there.
+func TestAVolumeThatNoContainerMountsIsNoneThatWasMounted(t *testing.T) {
+	f := newFixture(t)
+	reg := prometheus.NewRegistry()
+	f.set.deps.Metrics = metrics.New(reg)
+	pod := podWith(emptyDirVolume("v"))
+	pod.Spec.Containers[0].VolumeMounts = nil
+	line := timeline.NewBook().Open(pod.UID)
+	ctx := timeline.Within(t.Context(), line.Begin("set up volumes", "", "", time.Now()))
+	for range 2 {
+		if err := f.set.Setup(ctx, pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := testutil.GatherAndCount(reg, "storage_operation_duration_seconds"); n != 0 || err != nil {
+		t.Errorf("%d operations were counted, %v", n, err)
+	}
+	notes := slices.DeleteFunc(line.Read().Entries, func(e timeline.Entry) bool { return e.Running })
+	if len(notes) != 1 || notes[0].What != "volume is not set up" || notes[0].Object != "v" || notes[0].Detail != "no container mounts it" || notes[0].Count != 1 {
+		t.Errorf("noted are %+v", notes)
+	}
+}
+
 func TestAVolumeThatADebugContainerMountsIsSetUpForIt(t *testing.T) {
 	f := newFixture(t)
 	pod := podWith(emptyDirVolume("v"))
@@ -80,8 +134,7 @@ func TestAVolumeThatADebugContainerMountsIsSetUpForIt(t *testing.T) {
 	if err := f.set.Setup(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	pod = pod.DeepCopy()
-	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{VolumeMounts: []v1.VolumeMount{{Name: "v"}}}}}
+	pod = debugged(pod, "v")
 	if err := f.set.Setup(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func shownPlugin(v *v1.Volume, kind string) string {
 	return "other"
 }
 
-// Wanted returns how many volumes the pods of this node have, and Present how
+// Wanted returns how many volumes the containers of this node's pods use, and Present how
 // many of them are set up, by plugin.
 func (s *Set) Wanted() map[string]int { return s.count(false) }
 
@@ -82,13 +82,12 @@ func (s *Set) count(present bool) map[string]int {
 		if st.pod == nil {
 			continue
 		}
+		used := claims.Used(st.pod)
 		for i := range st.pod.Spec.Volumes {
 			v := &st.pod.Spec.Volumes[i]
-			path, stands := st.paths[v.Name]
-			if stands && path == "" && v.Image == nil {
-				continue // no container uses it
-			}
-			if stands || !present {
+			path, known := st.paths[v.Name]
+			stands := path != "" || known && v.Image != nil // nowhere lies what no container used
+			if used[v.Name] && (stands || !present) {
 				out[s.shownInline(shownPlugin(v, st.bound[v.Name].Kind), v)]++
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -112,11 +113,14 @@ func (s *Set) claimsFreed() {
 	}
 }
 
-// lacksClaimed says whether a volume of a claim was to be set up and is not.
+// lacksClaimed says whether a container uses a volume of a claim that is not set up.
 func (st *podState) lacksClaimed() bool {
-	return st.pod != nil && slices.ContainsFunc(st.pod.Spec.Volumes, func(v v1.Volume) bool {
-		_, up := st.paths[v.Name]
-		return v.PersistentVolumeClaim != nil && !up
+	if st.pod == nil {
+		return false
+	}
+	used := claims.Used(st.pod)
+	return slices.ContainsFunc(st.pod.Spec.Volumes, func(v v1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && used[v.Name] && st.paths[v.Name] == ""
 	})
 }
 

@@ -94,6 +94,9 @@ type Deps struct {
 	Allocatable func() v1.ResourceList
 	// Pods may be nil.
 	Pods Pods
+	// Spec is a pod that is known, also before its volumes are set up, and nil when it is
+	// not. It may be nil.
+	Spec func(uid types.UID) *v1.Pod
 	// Metrics may be nil.
 	Metrics *metrics.Metrics
 }

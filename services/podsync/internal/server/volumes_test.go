@@ -1,0 +1,99 @@
+package server
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
+)
+
+// standing has every volume stand in one way, and remembers whose pods had ended.
+type standing struct {
+	measured
+	ended map[types.UID]bool
+}
+
+func (s standing) Standings(pod *v1.Pod, ended bool) []volume.Standing {
+	s.ended[pod.UID] = ended
+	var list []volume.Standing
+	for i := range pod.Spec.Volumes {
+		list = append(list, volume.Standing{
+			Name: pod.Spec.Volumes[i].Name, Plugin: "p", Driver: "d", Claim: "c", PV: "pv", Path: "/x", Device: true, Progress: volume.Progress(i),
+		})
+	}
+	return list
+}
+
+// stuck has a volume "b" wait, and an image of the same name.
+type stuck struct{ Explainer }
+
+func (stuck) Explain(types.UID) (podcache.Explanation, bool) {
+	return podcache.Explanation{Waits: []podstate.Wait{
+		{Kind: "volume", Object: "b", Reason: "PVC is not bound"}, {Kind: "image", Object: "b", Reason: "no such image"},
+	}}, true
+}
+
+func TestVolumesAreListedWithHowTheyStandAndWhatTheyWaitFor(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		ask := func(name string) (*podsyncv1.ListVolumesResponse, error) {
+			req := &podsyncv1.ListVolumesRequest{Name: name}
+			if name != "" {
+				req.Namespace = "ns"
+			}
+			return r.client.ListVolumes(t.Context(), req)
+		}
+		if _, err := ask(""); status.Code(err) != codes.Unimplemented {
+			t.Errorf("where there are no volumes: %v", err)
+		}
+		s := standing{ended: map[types.UID]bool{}}
+		r.server.deps.Volumes, r.server.deps.Explain = s, stuck{}
+		add := func(name string, phase v1.PodPhase, volumes ...string) {
+			pod := runningPod()
+			pod.Pod = pod.Pod.DeepCopy()
+			pod.Pod.Name, pod.Pod.UID, pod.Pod.Spec.Volumes = name, types.UID("uid of "+name), nil
+			for _, v := range volumes {
+				pod.Pod.Spec.Volumes = append(pod.Pod.Spec.Volumes, v1.Volume{Name: v})
+			}
+			pod.Status.Phase = phase
+			r.pods.Set(pod)
+		}
+		add("second", v1.PodFailed, "a")
+		add("first", v1.PodRunning, "a", "b", "c", "d", "e", "f")
+		add("without", v1.PodRunning)
+		got, err := ask("")
+		if err != nil || len(got.GetPods()) != 2 || got.GetPods()[0].GetPod().GetName() != "first" || got.GetPods()[1].GetPod().GetName() != "second" {
+			t.Fatalf("%v, %v", got, err)
+		}
+		if s.ended["uid of first"] || !s.ended["uid of second"] {
+			t.Errorf("ended: %v", s.ended)
+		}
+		for i, v := range got.GetPods()[0].GetVolumes() {
+			want := podsyncv1.VolumeStanding(i + 1)
+			if i == 5 {
+				want = podsyncv1.VolumeStanding_VOLUME_STANDING_UNSPECIFIED
+			}
+			if v.GetStanding() != want || (len(v.GetWaits()) == 1) != (v.GetName() == "b") {
+				t.Errorf("%v, want %v", v, want)
+			}
+		}
+		v := got.GetPods()[0].GetVolumes()[1]
+		if v.GetPlugin() != "p" || v.GetDriver() != "d" || v.GetPvcName() != "c" || v.GetPvName() != "pv" || v.GetHostPath() != "/x" || !v.GetDevice() || v.GetWaits()[0].GetReason() != "PVC is not bound" {
+			t.Errorf("%v", v)
+		}
+		one, err := ask("second")
+		if err != nil || len(one.GetPods()) != 1 || !proto.Equal(one.GetPods()[0], got.GetPods()[1]) {
+			t.Errorf("one: %v, %v", one, err)
+		}
+		if _, err := ask("nobody"); status.Code(err) != codes.NotFound {
+			t.Errorf("of nobody: %v", err)
+		}
+	})
+}

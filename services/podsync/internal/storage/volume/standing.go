@@ -1,0 +1,101 @@
+package volume
+
+import (
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+)
+
+// Progress is how far a volume is.
+type Progress int
+
+// The ways a volume can stand.
+const (
+	// Waiting: it is to be set up.
+	Waiting Progress = iota
+	// Present: it is set up.
+	Present
+	// Unused: no container uses it, so that it is not set up.
+	Unused
+	// Going: it is being taken down.
+	Going
+	// Gone: it is taken down.
+	Gone
+)
+
+// Standing is how a volume of a pod's spec stands.
+type Standing struct {
+	Name string
+	// Plugin is its name in the kubelet's words, and Driver the CSI driver's as far as that
+	// is known.
+	Plugin, Driver string
+	// Claim and PV are of a claim's volume, PV as far as it is known.
+	Claim, PV string
+	// Path is where it lies on the host; empty where it does not, and for what the runtime
+	// mounts.
+	Path string
+	// Device: it is a block device, and Path a link to it.
+	Device   bool
+	Progress Progress
+}
+
+// Standings says how all volumes of a pod's spec stand, in its order. ended: the pod needs
+// none any more. Nobody is asked.
+func (s *Set) Standings(pod *v1.Pod, ended bool) []Standing {
+	used := claims.Used(pod)
+	list := make([]Standing, 0, len(pod.Spec.Volumes))
+	s.mu.Lock()
+	st := s.pods[pod.UID]
+	for i := range pod.Spec.Volumes {
+		list = append(list, st.standing(&pod.Spec.Volumes[i], used[pod.Spec.Volumes[i].Name], ended))
+	}
+	s.mu.Unlock()
+	for i := range list {
+		list[i].Claim = claimOf(pod, &pod.Spec.Volumes[i])
+		list[i].Driver = s.driverName(&pod.Spec.Volumes[i], list[i])
+	}
+	return list
+}
+
+// standing is one of Standings, of a state that may be nil. The caller has Set.mu.
+func (st *podState) standing(v *v1.Volume, used, ended bool) Standing {
+	one := Standing{Name: v.Name, Plugin: shownPlugin(v, "")}
+	known := false
+	if st != nil {
+		b := st.bound[v.Name]
+		one.Plugin, one.PV, one.Device = shownPlugin(v, b.Kind), b.PV, b.Device
+		one.Path, known = st.paths[v.Name]
+	}
+	switch {
+	case one.Path != "" || known && v.Image != nil:
+		one.Progress = Present
+	case !used:
+		one.Progress = Unused
+	case st != nil && st.ending:
+		one.Progress = Going
+	case ended && st == nil:
+		one.Progress = Gone
+	}
+	return one
+}
+
+func claimOf(pod *v1.Pod, v *v1.Volume) string {
+	if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
+		return ""
+	}
+	ref, _ := claims.Of(pod, v)
+	return ref.Name
+}
+
+// driverName is the name of the CSI driver of a volume, as far as it is known.
+func (s *Set) driverName(v *v1.Volume, one Standing) string {
+	if v.CSI != nil {
+		return v.CSI.Driver
+	}
+	if d, has := s.deps.CSI.(Namer); has && one.Path != "" && !one.Device && one.Plugin == shownName(pluginCSI) {
+		return d.DriverOf(filepath.Dir(one.Path))
+	}
+	return ""
+}

@@ -1,0 +1,64 @@
+package volume
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestHowEachVolumeOfAPodStandsIsKnown(t *testing.T) {
+	driver := &fakeDriver{}
+	f := withCSI(t, namer{driver})
+	f.set.deps.Claims = f.claims
+	dir := t.TempDir()
+	f.bind("c", "pv", hostPathPV(dir))
+	pod := podWith(csiVolume("of-driver", "csi.x"), claimVolume("of-claim", "c"), claimVolume("missing", "none"), emptyDirVolume("spare"))
+	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "of-image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "i"}}})
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == "spare" })
+	c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "of-image", MountPath: "/image"})
+	check := func(when string, ended bool, want ...Standing) {
+		t.Helper()
+		got := f.set.Standings(pod, ended)
+		for i := range got {
+			if (got[i].Path != "") != (got[i].Progress == Present && got[i].Name != "of-image") {
+				t.Errorf("%s: %s lies at %q", when, got[i].Name, got[i].Path)
+			}
+			got[i].Path = ""
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s:\n%+v, want\n%+v", when, got, want)
+		}
+	}
+	standings := func(driver, claim, missing, image Progress) []Standing {
+		pv, plugin := "", "kubernetes.io/csi"
+		if claim == Present {
+			pv, plugin = "pv", "kubernetes.io/host-path"
+		}
+		return []Standing{
+			{Name: "of-driver", Plugin: "kubernetes.io/csi", Driver: "csi.x", Progress: driver},
+			{Name: "of-claim", Plugin: plugin, Claim: "c", PV: pv, Progress: claim},
+			{Name: "missing", Plugin: "kubernetes.io/csi", Claim: "none", Progress: missing},
+			{Name: "spare", Plugin: "kubernetes.io/empty-dir", Progress: Unused},
+			{Name: "of-image", Plugin: "kubernetes.io/image", Progress: image},
+		}
+	}
+	check("before", false, standings(Waiting, Waiting, Waiting, Waiting)...)
+	if err := f.set.Setup(t.Context(), pod); err == nil {
+		t.Fatal("a claim that is not there was found")
+	}
+	check("set up", false, standings(Present, Present, Waiting, Present)...)
+
+	driver.fail = errors.New("it hangs")
+	if err := f.set.Teardown(t.Context(), pod.UID); err == nil {
+		t.Fatal("what hangs was taken down")
+	}
+	check("on their way", true, standings(Going, Going, Going, Going)...)
+	driver.fail = nil
+	if err := f.set.Teardown(t.Context(), pod.UID); err != nil {
+		t.Fatal(err)
+	}
+	check("gone", true, standings(Gone, Gone, Gone, Gone)...)
+}
