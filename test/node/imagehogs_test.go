@@ -131,14 +131,14 @@ func layerInodes(h *house) {
 // as long as its back-off is, and the layer stays. A kubelet has no figures of such a pod, and
 // evicts it first.
 func TestWhoHasFilledADiskAndCrashedGoesAndNoOther(t *testing.T) {
-	const keep = 33
+	const disk, keep = 400, 33 // MiB, percent
 	h := build(t, plan{noRuntime: true, overrides: map[string]any{
 		"evictionHard": map[string]any{
 			"memory.available": "50Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": fmt.Sprintf("%d%%", keep), "imagefs.inodesFree": "0%",
 		},
 		"evictionPressureTransitionPeriod": "2s", "volumeStatsAggPeriod": "1s",
 	}, prepare: func(h *house) {
-		h.must(unix.Mount("images", h.inst.Path("root"), "tmpfs", 0, fmt.Sprintf("size=%dm", hogDisk)))
+		h.must(unix.Mount("images", h.inst.Path("root"), "tmpfs", 0, fmt.Sprintf("size=%dm", disk)))
 		h.must(h.runtime.Process.Start(h.ctx))
 	}})
 	small := []string{"small-0", "small-1"}
@@ -148,8 +148,8 @@ func TestWhoHasFilledADiskAndCrashedGoesAndNoOther(t *testing.T) {
 	for _, name := range small {
 		h.waitReady(name, time.Minute)
 	}
-	h.create(withScratch(app("crashed", "take", fmt.Sprintf("mebibytes=%d", hogDisk*7/10), "path=/file", "crash=/scratch/times"), ""))
-	h.measured("crashed", h.ofDisk("root", availableBytes, hogDisk<<20*keep/100))
+	h.create(withScratch(app("crashed", "take", fmt.Sprintf("mebibytes=%d", disk*7/10), "path=/file", "crash=/scratch/times"), ""))
+	h.measured("crashed", h.ofDisk("root", availableBytes, disk<<20*keep/100))
 	h.eventually(3*time.Minute, "it is evicted", func() error {
 		p, err := h.pod("crashed")
 		if err != nil {
