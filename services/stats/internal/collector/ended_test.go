@@ -103,11 +103,13 @@ func TestALayerIsWeighedWhenItWasSinceItsContainerEndedAndElseItsPodIsSaidToHave
 		dead time.Duration
 		want []string
 	}{
-		"since its end":  {time.Second, nil},
-		"before its end": {-time.Second, []string{"u"}},
+		"since its end":  {0, nil},
+		"before its end": {-time.Nanosecond, []string{"u"}},
 	} {
-		c := crashed(t, map[string]disk.Usage{"dead": {Time: time.Now().Add(test.dead), Bytes: 5}, "older": {Time: time.Now().Add(time.Hour)}})
-		facts, err := c.Summary(t.Context(), Asked{Ended: true, Renew: true, Since: time.Now().Add(time.Minute)})
+		layers := map[string]disk.Usage{"older": {Time: time.Now().Add(time.Hour)}}
+		c := crashed(t, layers)
+		layers["dead"] = disk.Usage{Time: c.deps.Names.View().Containers["dead"].Over.Add(test.dead), Bytes: 5}
+		facts, err := c.Summary(t.Context(), Asked{Ended: true, Renew: true})
 		if err != nil {
 			t.Fatal(err)
 		}
