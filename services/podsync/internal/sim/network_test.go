@@ -3,9 +3,9 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"time"
 	"hash/fnv"
 	"math/rand/v2"
+	"time"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 )

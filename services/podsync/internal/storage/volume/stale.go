@@ -33,6 +33,8 @@ type Stale struct {
 
 type stale struct {
 	podstate.StaleVolume
+	// said is what the pod's owner was told last, and told when.
+	said string
 	told time.Time
 }
 
@@ -51,13 +53,13 @@ func (s *Stale) Failed(pod *v1.Pod, volume string, err error, retry time.Time) {
 	text, now := failed.Error(), time.Now()
 	s.mu.Lock()
 	before, known := s.of[pod.UID][volume]
-	entry := stale{podstate.StaleVolume{Volume: volume, Why: text, Since: now, Retry: retry}, now}
+	entry := stale{podstate.StaleVolume{Volume: volume, Why: text, Since: now, Retry: retry}, text, now}
 	tell := true
 	if known {
 		entry.Since = before.Since
 		since := now.Sub(before.told)
-		if tell = since >= toldAgain || since >= toldOther && !reason.Alike(before.Why, text); !tell {
-			entry.told = before.told
+		if tell = since >= toldAgain || since >= toldOther && !reason.Alike(before.said, text); !tell {
+			entry.said, entry.told = before.said, before.told
 		}
 	}
 	if s.of[pod.UID] == nil {
