@@ -1,8 +1,11 @@
 package volume
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -83,6 +86,18 @@ func TestASubPathCannotLeaveTheVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	volume, _ := f.set.HostPath("uid-1", "e")
+	for _, harm := range leaving(t, volume, func(path string) (string, error) { return f.set.SubPath(t.Context(), pod, "c", 0, "e", path) }) {
+		t.Error(harm)
+	}
+	if n := len(mountsBelow(t, f.root)); n != 0 {
+		t.Errorf("%d mounts were made", n)
+	}
+}
+
+// leaving plants links in a volume, looks for paths that lead out of it (CVE-2017-1002101),
+// and says which gave something or were made outside.
+func leaving(t *testing.T, volume string, subPath func(path string) (string, error)) (harm []string) {
+	t.Helper()
 	outside := t.TempDir()
 	for name, target := range map[string]string{"abs": outside, "up": "../../../../..", "proc": "/proc/self/root", "dangling": outside + "/none"} {
 		if err := os.Symlink(target, filepath.Join(volume, name)); err != nil {
@@ -90,15 +105,32 @@ func TestASubPathCannotLeaveTheVolume(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"abs", "up", "abs/x", "up/etc", "proc", "proc/etc/passwd", "dangling", "dangling/x", "../e", "a/../../x", "/etc"} {
-		if got, err := f.set.SubPath(t.Context(), pod, "c", 0, "e", path); err == nil {
-			t.Errorf("subPath %s gave %s", path, got)
+		if got, err := subPath(path); err == nil {
+			harm = append(harm, fmt.Sprintf("subPath %s gave %s", path, got))
 		}
 	}
 	if entries, _ := os.ReadDir(outside); len(entries) != 0 {
-		t.Errorf("made outside the volume: %v", entries)
+		harm = append(harm, fmt.Sprintf("made outside the volume: %v", entries))
 	}
-	if n := len(mountsBelow(t, f.root)); n != 0 {
-		t.Errorf("%d mounts were made", n)
+	return harm
+}
+
+// TestASubPathThatIsLookedForByItsNameIsCaught, though it has no "..": links lead it out.
+func TestASubPathThatIsLookedForByItsNameIsCaught(t *testing.T) {
+	volume := t.TempDir()
+	harm := leaving(t, volume, func(path string) (string, error) {
+		if !filepath.IsLocal(path) {
+			return "", os.ErrPermission
+		}
+		at := filepath.Join(volume, path)
+		if _, err := os.Stat(at); err == nil {
+			return at, nil
+		}
+		return at, os.MkdirAll(at, 0o750)
+	})
+	if !slices.ContainsFunc(harm, func(h string) bool { return strings.HasPrefix(h, "subPath abs gave") }) ||
+		!slices.ContainsFunc(harm, func(h string) bool { return strings.HasPrefix(h, "made outside") }) {
+		t.Errorf("seen was %q", harm)
 	}
 }
 
