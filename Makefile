@@ -189,6 +189,10 @@ vm-kubeadm: ## kubeadm init and reset by way of kubelet.service, in that machine
 vm-joined: ## A configuration from the cluster over a reboot, eviction, MemoryQoS and a shutdown by logind on a node that joins a cluster, in that machine (root, qemu, about 12 min)
 	$(call step,a node of a cluster in a virtual machine)
 	@go run ./test/cmd/vm -joined $(if $(filter-out file,$(origin RUN)),-run '$(RUN)')
+.PHONY: vm-suite
+vm-suite: ## The upstream node suite in such a machine of its own (root, qemu, an hour and more); AGENT=kubelet writes down what that passes, GROUP=serial,shutdown,swap,… FOCUS=regexp SEED=1
+	$(call step,node end-to-end suite in a virtual machine)
+	@nice -n 5 go run ./test/cmd/e2enode -vm -agent '$(AGENT)' -group '$(or $(GROUP),serial)' -seed '$(SEED)' $(if $(filter-out file,$(origin FOCUS)),-focus '$(FOCUS)')
 bench: ## How long pods take to be Ready, and the same for the runtime alone (root); ROWS=1 what else a node notices and costs, VOLUMES=1 pods with volumes, API=1 what its API gives, beside a kubelet
 	$(call step,benchmark)
 	@go run ./test/bench $(if $(ROWS),rows -agents polylet$(comma)kubelet,$(if $(VOLUMES),volumes -agents polylet$(comma)kubelet,$(if $(API),api -burst 20 -agents polylet$(comma)kubelet,pods)))

@@ -21,7 +21,7 @@ var house = []wings.Wing{
 	}},
 	{Name: "what is run", Folders: []string{"harness/images", "harness/programs", "harness/suite"}},
 	{Name: "where", Folders: []string{"harness/instance", "harness/realtest", "harness/space"}},
-	{Name: "ground", Folders: []string{"harness/install", "harness/process", "harness/registry", "harness/said", "harness/workspace"}},
+	{Name: "ground", Folders: []string{"harness/hogs", "harness/install", "harness/process", "harness/registry", "harness/said", "harness/workspace"}},
 }
 
 func packages(t *testing.T, prefix string) []wings.Package {

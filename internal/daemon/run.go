@@ -133,7 +133,7 @@ func (d *Daemon) say(line *lifeline.Line) {
 }
 
 // watchdog answers systemd's watchdog, or polylet run's, for as long as the process
-// answers a call on its own socket. It returns an error when polylet run has to make
+// answers a call on its own socket, or would with a processor. It returns an error when polylet run has to make
 // the socket anew, which it does before a start only.
 func (d *Daemon) watchdog(ctx context.Context, address string, line *lifeline.Line) error {
 	interval, err := daemon.SdWatchdogEnabled(false)
@@ -154,7 +154,7 @@ func (d *Daemon) watchdog(ctx context.Context, address string, line *lifeline.Li
 			return nil
 		case <-ticker.C:
 		}
-		if err := checkSelf(ctx, address, interval/4); err != nil {
+		if err := d.answers(ctx, address, interval/4, waitedForProcessors); err != nil {
 			if _, lost := os.Lstat(address); line != nil && errors.Is(lost, fs.ErrNotExist) {
 				return fmt.Errorf("somebody has removed the socket %s, and nobody new reaches this process; it ends, so that polylet run makes the socket anew", address)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
@@ -21,15 +22,18 @@ import (
 // setUpVolumes makes what makes volumes.
 func (w *wiring) setUpVolumes() {
 	cfg, deps := w.cfg, w.deps
+	w.stale = volume.NewStale(w.events)
 	withCSI := csi.Deps{
+		Stale:   w.stale,
 		SELinux: selinux.NewHost(),
-		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: w.pods, Metrics: w.metrics,
+		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: driversPods{w}, Metrics: w.metrics,
 		Cluster: w.objects, Events: w.events,
 	}
 	if deps.DialCSI != nil {
 		withCSI.Dial = func(socket string) (peer.Conn, error) { return deps.DialCSI(socket) }
 	}
 	with := volume.Deps{
+		Stale:   w.stale,
 		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
 		Allocatable: w.node.Allocatable, Pods: w.pods, Spec: w.spec,
 	}
@@ -61,6 +65,16 @@ func (w *wiring) setUpVolumes() {
 	w.node.SubscribeAllocatable(w.volumes.AllocatableChanged)
 	w.add("volumes", w.volumes.Run)
 	w.add("volumes of CSI drivers", w.csi.Run)
+}
+
+// driversPods are told that what their CSI drivers failed at may work now: a pod that ends while
+// another of its drivers hangs does not hear of it before that.
+type driversPods struct{ w *wiring }
+
+// ObjectsChanged implements csi.Pods.
+func (d driversPods) ObjectsChanged(uids []types.UID) {
+	d.w.volumes.MayWork(uids)
+	d.w.pods.ObjectsChanged(uids)
 }
 
 // disksInUse has the cluster know of disks as of the volumes of CSI drivers.

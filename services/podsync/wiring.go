@@ -84,6 +84,7 @@ type wiring struct {
 	tokens       *serviceaccount.Cache
 	users        *userns.Allocator
 	volumes      *volume.Set
+	stale        *volume.Stale
 	csi          *csi.Volumes
 	cgroups      cgroup.Manager
 	nodeCgroups  *nodecgroups.Cgroups // nil when nobody makes cgroups
@@ -221,7 +222,7 @@ func (w *wiring) admission() gate.Config {
 func (w *wiring) serve() (err error) {
 	w.server, err = server.New(server.Deps{
 		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi, Volumes: w.volumes,
-		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
+		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources, Volumes: w.stale}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
 		Stops: stops{w.pods}, Pressure: w.setPressure, Reclaim: reclaims{w.pods, w.collector}, Shutdown: w.setShutdown,
 		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,

@@ -1,9 +1,7 @@
 package node_test
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,56 +14,42 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/polylet/polylet/test/harness/hogs"
 	"github.com/polylet/polylet/test/harness/said"
 )
 
 // Three priorities and all classes of quality of service: who goes, and in which order,
 // is what a kubelet 1.36.3 did in this test.
 func TestMemoryHogsOfThreePrioritiesGoInTheKubeletsOrder(t *testing.T) {
-	const may, keep = 600, 250 // MiB: what all pods may use, and what of it has to be left
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		t.Fatal(err)
 	}
 	h := build(t, plan{overrides: map[string]any{
-		"kubeReserved": map[string]any{"memory": fmt.Sprint(info.Totalram*uint64(info.Unit) - may<<20)},
+		"kubeReserved": map[string]any{"memory": fmt.Sprint(info.Totalram*uint64(info.Unit) - hogs.May<<20)},
 		"evictionHard": map[string]any{
-			"memory.available": fmt.Sprintf("%dMi", keep), "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%",
+			"memory.available": fmt.Sprintf("%dMi", hogs.Keep), "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%",
 		},
 		"evictionPressureTransitionPeriod": "2s",
 	}})
-	for name, value := range map[string]int32{"mid": 1000, "high": 100000} {
+	for name, value := range hogs.Classes() {
 		_, err := h.cluster.Client.SchedulingV1().PriorityClasses().Create(h.ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
 		h.must(err)
 	}
-	hog := func(name, class, request, limit string) *corev1.Pod {
-		p := app(name, "take", "mebibytes=40")
-		p.Spec.PriorityClassName = class
-		if request != "" {
-			p.Spec.Containers[0].Resources = cpuAndMemory("20m", request, "20m", limit)
-		}
-		return p
-	}
-	hogs := []*corev1.Pod{
-		hog("besteffort-low", "", "", ""), hog("besteffort-mid", "mid", "", ""), hog("besteffort-high", "high", "", ""),
-		hog("burstable-over", "", "16Mi", "128Mi"), hog("burstable-within", "", "100Mi", "128Mi"), hog("guaranteed", "", "100Mi", "100Mi"),
-	}
-	h.create(hogs...)
-	for _, p := range hogs {
+	all, push := hogs.OfMemory(app)
+	h.create(all...)
+	for _, p := range all {
 		h.waitReady(p.Name, time.Minute)
 	}
 	time.Sleep(25 * time.Second) // The kubelet measures every ten: by older figures it ends others.
-	// Whom nobody may evict takes so much that four of the others have to go.
-	push := app("push", "take", "mebibytes=226")
-	push.Spec.PriorityClassName = "system-node-critical"
 	h.create(push)
 	began := time.Now()
 	h.eventually(3*time.Minute, "those that use more than they asked for are evicted", func() error {
-		return boolError(len(h.evictedInOrder()) >= 4, "evicted so far: %v", h.evictedInOrder())
+		return boolError(len(h.evictedInOrder()) >= hogs.Go, "evicted so far: %v", h.evictedInOrder())
 	})
 	h.Logf("MEASURED four of six hogs: %s from the push to the last", time.Since(began).Round(time.Second))
 	time.Sleep(15 * time.Second) // A real node: had it evicted another one, it would have by then.
-	for _, name := range []string{"burstable-within", "guaranteed", "push"} {
+	for _, name := range hogs.Stay() {
 		if p, err := h.pod(name); err != nil || !isReady(p) || restarts(p) > 0 {
 			t.Errorf("%v, %s", err, describe(p))
 		}
@@ -103,14 +87,7 @@ func (h *house) wantRecord(name string, beside []string) {
 		}
 	}
 	h.eventually(time.Minute, "all reads as the kubelet's", func() error { // Events are on their way for a while.
-		got := h.record(want)
-		for i := range max(len(got), len(want)) {
-			a, b := strings.Join(got[min(i, len(got)):min(i+1, len(got))], ""), strings.Join(want[min(i, len(want)):min(i+1, len(want))], "")
-			if a != b {
-				return fmt.Errorf("polylet: %s\nkubelet: %s", a, b)
-			}
-		}
-		return nil
+		return said.Differ(h.record(want), want)
 	})
 }
 
@@ -120,15 +97,10 @@ func (h *house) record(kubelets []string) []string {
 	h.Helper()
 	list, err := h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).List(h.ctx, metav1.ListOptions{})
 	h.must(err)
-	out := []string{"in order: " + strings.Join(h.evictedInOrder(), " ")}
-	for i := range list.Items {
-		p := &list.Items[i]
-		asked := kubelets == nil || slices.ContainsFunc(kubelets, func(line string) bool { return strings.HasPrefix(line, p.Name+": ") })
-		if p.Status.Reason == "Evicted" && (asked || !strings.HasSuffix(p.Name, "-open")) {
-			out = append(out, p.Name+": "+h.said(p))
-		}
-	}
-	return out
+	return said.Record(list.Items, h.saidByEvents, func(pod string) bool {
+		asked := kubelets == nil || slices.ContainsFunc(kubelets, func(line string) bool { return strings.HasPrefix(line, pod+": ") })
+		return asked || !strings.HasSuffix(pod, "-open")
+	})
 }
 
 // evictedInOrder are the pods that went for what the node was short of, first those that went
@@ -137,21 +109,19 @@ func (h *house) evictedInOrder() (names []string) {
 	h.Helper()
 	list, err := h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).List(h.ctx, metav1.ListOptions{})
 	h.must(err)
-	at := map[string]time.Time{}
-	for i := range list.Items {
-		for _, c := range list.Items[i].Status.Conditions {
-			if c.Type == corev1.DisruptionTarget && list.Items[i].Status.Reason == "Evicted" {
-				at[list.Items[i].Name] = c.LastTransitionTime.Time
-			}
-		}
-	}
-	return slices.SortedFunc(maps.Keys(at), func(a, b string) int { return cmp.Or(at[a].Compare(at[b]), strings.Compare(a, b)) })
+	return said.InOrder(list.Items)
 }
 
 // said is what is said of a pod that was evicted.
 func (h *house) said(p *corev1.Pod) string {
 	h.Helper()
-	events, err := h.cluster.Client.CoreV1().Events(p.Namespace).List(h.ctx, metav1.ListOptions{FieldSelector: "reason=Evicted,involvedObject.name=" + p.Name})
+	return said.Evicted(p, h.saidByEvents(p.Name))
+}
+
+// saidByEvents are the events of a pod's eviction.
+func (h *house) saidByEvents(pod string) []corev1.Event {
+	h.Helper()
+	events, err := h.cluster.Client.CoreV1().Events(metav1.NamespaceDefault).List(h.ctx, metav1.ListOptions{FieldSelector: "reason=Evicted,involvedObject.name=" + pod})
 	h.must(err)
-	return said.Evicted(p, events.Items)
+	return events.Items
 }

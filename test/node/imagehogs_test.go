@@ -120,13 +120,65 @@ func layerInodes(h *house) {
 	hog, err := h.pod("layer-inodes")
 	h.must(err)
 	if p, err := h.pod("steady"); err == nil && p.Status.Reason == "Evicted" {
-		end := func(p *corev1.Pod) time.Time {
-			i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
-			return p.Status.Conditions[max(i, 0)].LastTransitionTime.Time
-		}
-		if end(p).Before(end(hog)) {
+		if disrupted(p).Before(disrupted(hog)) {
 			out, err := h.polylet("explain", "node")
 			h.Errorf("the pod that has few files went first: %s\n%s\n%v", describe(p), out, err)
 		}
 	}
+}
+
+// A container fills its writable layer and crashes at once: nothing of its pod runs then, for
+// as long as its back-off is, and the layer stays. A kubelet has no figures of such a pod, and
+// evicts it first.
+func TestWhoHasFilledADiskAndCrashedGoesAndNoOther(t *testing.T) {
+	const disk, keep = 400, 33 // MiB, percent
+	h := build(t, plan{noRuntime: true, overrides: map[string]any{
+		"evictionHard": map[string]any{
+			"memory.available": "50Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": fmt.Sprintf("%d%%", keep), "imagefs.inodesFree": "0%",
+		},
+		"evictionPressureTransitionPeriod": "2s", "volumeStatsAggPeriod": "1s",
+	}, prepare: func(h *house) {
+		h.must(unix.Mount("images", h.inst.Path("root"), "tmpfs", 0, fmt.Sprintf("size=%dm", disk)))
+		h.must(h.runtime.Process.Start(h.ctx))
+	}})
+	small := []string{"small-0", "small-1"}
+	for _, name := range small {
+		h.create(app(name, "take", "mebibytes=1", "path=/file"))
+	}
+	for _, name := range small {
+		h.waitReady(name, time.Minute)
+	}
+	h.create(withScratch(app("crashed", "take", fmt.Sprintf("mebibytes=%d", disk*7/10), "path=/file", "crash=/scratch/times"), ""))
+	h.measured("crashed", h.ofDisk("root", availableBytes, disk<<20*keep/100))
+	h.eventually(3*time.Minute, "it is evicted", func() error {
+		p, err := h.pod("crashed")
+		if err != nil {
+			return err
+		}
+		return boolError(p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted", "%s", describe(p))
+	})
+	h.wantEvent("crashed", nil)
+	p, err := h.pod("crashed")
+	h.must(err)
+	h.Logf("%s", describe(p))
+	for _, name := range small { // Others may go later: containerd frees a layer only with its next garbage collection.
+		if other, err := h.pod(name); err == nil && other.Status.Reason == "Evicted" && disrupted(other).Before(disrupted(p)) {
+			h.Errorf("%s went first, which has a mebibyte: %s", name, describe(other))
+		}
+	}
+	if onKubelet() {
+		return
+	}
+	out, err := h.polylet("explain", "node")
+	h.must(err)
+	h.Logf("%s", out)
+	if !strings.Contains(out, "it uses 280Mi and asked for 0") && !strings.Contains(out, "it uses 2867") {
+		h.Errorf("polylet explain node does not say what the pod had:\n%s", out)
+	}
+}
+
+// disrupted is when a pod was chosen to be evicted.
+func disrupted(p *corev1.Pod) time.Time {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
+	return p.Status.Conditions[max(i, 0)].LastTransitionTime.Time
 }

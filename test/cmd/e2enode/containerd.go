@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,8 +27,13 @@ const (
 	containerdWithin = 2 * time.Minute
 )
 
-// containerdConfig uses containerd's own paths: the run has them for itself.
-const containerdConfig = `version = 3
+// containerdConfig uses containerd's own paths: the run has them for itself. systemd is
+// whether that makes the cgroups.
+func containerdConfig(systemd bool) string {
+	return strings.ReplaceAll(containerdSettings, "@SYSTEMD@", strconv.FormatBool(systemd))
+}
+
+const containerdSettings = `version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"
 
@@ -48,8 +55,12 @@ state = "/run/containerd"
     default_runtime_name = "runc"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+        SystemdCgroup = @SYSTEMD@
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler]
       runtime_type = "io.containerd.runc.v2"
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler.options]
+        SystemdCgroup = @SYSTEMD@
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["/usr/lib/cni"]
     conf_dir = "/etc/cni/net.d"
@@ -81,15 +92,8 @@ const podNetwork = `{
 // keepContainerd writes the configuration and keeps a containerd running until
 // the context ends. It returns when the first one is ready.
 func keepContainerd(ctx context.Context, o order) (*grpc.ClientConn, error) {
-	for path, text := range map[string]string{
-		"/etc/containerd/config.toml": containerdConfig, "/etc/cni/net.d/10-e2e-node.conflist": podNetwork,
-	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return nil, err
-		}
+	if err := configureContainerd(false); err != nil {
+		return nil, err
 	}
 	log, err := os.Create(filepath.Join(o.Artifacts, "containerd.log"))
 	if err != nil {
@@ -113,6 +117,20 @@ func keepContainerd(ctx context.Context, o order) (*grpc.ClientConn, error) {
 		}
 	}()
 	return waitContainerd(ctx, log.Name())
+}
+
+func configureContainerd(systemd bool) error {
+	for path, text := range map[string]string{
+		"/etc/containerd/config.toml": containerdConfig(systemd), "/etc/cni/net.d/10-e2e-node.conflist": podNetwork,
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func waitContainerd(ctx context.Context, log string) (*grpc.ClientConn, error) {

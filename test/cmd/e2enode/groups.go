@@ -26,6 +26,8 @@ type group struct {
 	flags, kubelet []string
 	// disk is the size in bytes of a disk of the group's own, for those that fill it.
 	disk int64
+	// swap is how much of that in bytes a machine of the group's own has.
+	swap int64
 	// logind gives the group a logind, on a bus of its own.
 	logind bool
 	// later is why the group runs only when it is asked for by name.
@@ -137,6 +139,10 @@ var groups = []group{
 	{
 		name: "eviction", about: "eviction under pressure", files: ownFiles("eviction_test", "system_node_critical_test"),
 		procs: 1, timeout: 3 * time.Hour, disk: 16 << 30, later: "it takes three hours, much of the machine's memory and 6 GiB of its disk",
+	},
+	{
+		name: "swap", about: "swap", files: ownFiles("swap_test"), procs: 1, timeout: time.Hour, swap: 1 << 30,
+		later: "it needs cgroup v2 and swap: only `make vm-suite` has them",
 	},
 	{name: "shutdown", about: "graceful node shutdown", files: ownFiles("node_shutdown_linux_test"), procs: 1, timeout: time.Hour, logind: true},
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/suite"
+	"github.com/polylet/polylet/test/harness/vm"
 	"github.com/polylet/polylet/test/harness/workspace"
 )
 
@@ -81,6 +82,13 @@ func prepare(ctx context.Context, o options) (*runner, error) {
 	if err := install.Others(ctx, os.Stdout, images.SuitePackages()); err != nil {
 		return nil, err
 	}
+	saveImages := images.SaveNodeSuite
+	if o.vm {
+		if err := install.Others(ctx, os.Stdout, vm.Packages()); err != nil {
+			return nil, err
+		}
+		saveImages = images.LayOutNodeSuite
+	}
 	builder, err := programs.New(os.Stdout)
 	if err != nil {
 		return nil, err
@@ -108,7 +116,7 @@ func prepare(ctx context.Context, o options) (*runner, error) {
 	r.work = filepath.Join(r.artifacts, "work")
 	r.images = filepath.Join(r.work, "images")
 	say("building the images …")
-	if err := images.SaveNodeSuite(ctx, filepath.Join(r.work, "built"), r.binaries[programs.Agnhost().Name], r.images); err != nil {
+	if err := saveImages(ctx, filepath.Join(r.work, "built"), r.binaries[programs.Agnhost().Name], r.images); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(r.work))
 	}
 	if o.agent == agentPolylet {
@@ -130,13 +138,23 @@ func (r *runner) runGroup(ctx context.Context, g group) error {
 	}
 	say("group %s on %s: %s; logs in %s", g.name, r.tested, g.about, o.Artifacts)
 	began := time.Now()
-	suiteErr := r.runInSpace(ctx, g, o)
+	runIn := r.runInSpace
+	if r.vm {
+		runIn = r.runInMachine
+	}
+	suiteErr := runIn(ctx, g, o)
 	run, err := suite.ReadRun(filepath.Join(o.Artifacts, reportName))
 	if err != nil {
 		return errors.Join(suiteErr, err)
 	}
+	machine := suite.DescribeMachine()
+	if r.vm {
+		if machine, err = described(o.Artifacts); err != nil {
+			return err
+		}
+	}
 	rec := record{
-		runner: r, group: g, began: began, took: time.Since(began), results: run.Results, chosen: run.Chosen, cut: run.Cut,
+		runner: r, machine: machine, group: g, began: began, took: time.Since(began), results: run.Results, chosen: run.Chosen, cut: run.Cut,
 	}
 	if suiteErr != nil && !started(run.Results) {
 		return fmt.Errorf("%w; no test ran, see suite.log and kubelet.log in %s", suiteErr, o.Artifacts)

@@ -23,6 +23,8 @@ type record struct {
 	began   time.Time
 	took    time.Duration
 	results suite.Results
+	// machine is what it ran on.
+	machine string
 	// chosen is how many tests there were to run, cut why not all of them did.
 	chosen int
 	cut    string
@@ -33,7 +35,7 @@ type record struct {
 // something is there that polylet does not pass.
 func (r record) writeDown() error {
 	results := filepath.Join(r.root, "docs", "results")
-	list := filepath.Join(results, "e2e-node-kubelet.txt")
+	list := filepath.Join(results, r.pages()+"-kubelet.txt")
 	known, err := readPassed(list)
 	if err != nil {
 		return err
@@ -41,7 +43,7 @@ func (r record) writeDown() error {
 	var missed []string
 	if r.agent == agentKubelet {
 		known[r.group.name] = updatePassed(known[r.group.name], r.results)
-		err = writePassed(list, known)
+		err = writePassed(list, r.target(), known)
 	} else {
 		missed = notPassed(known[r.group.name], r.results)
 	}
@@ -60,6 +62,24 @@ func (r record) writeDown() error {
 		return errFailed
 	}
 	return nil
+}
+
+// target is what of make this was, and pages how its files in docs/results begin.
+func (r record) target() string {
+	if r.vm {
+		return "vm-suite"
+	}
+	return "e2e-node"
+}
+
+func (r record) pages() string { return r.target() }
+
+// where follows what is said of the suite in a title.
+func (r record) where() string {
+	if r.vm {
+		return " in a virtual machine with systemd and cgroup v2"
+	}
+	return ""
 }
 
 // passedTests are the names of what the kubelet passes, sorted, by group.
@@ -86,9 +106,9 @@ func readPassed(path string) (passedTests, error) {
 	return known, lines.Err()
 }
 
-func writePassed(path string, known passedTests) error {
+func writePassed(path, target string, known passedTests) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# What the kubelet %s passes of the upstream node suite, as GROUP: NAME.\n# Written by `make e2e-node AGENT=kubelet`.\n", programs.Kubelet().Version)
+	fmt.Fprintf(&b, "# What the kubelet %s passes of the upstream node suite, as GROUP: NAME.\n# Written by `make %s AGENT=kubelet`.\n", programs.Kubelet().Version, target)
 	for _, g := range groups {
 		for _, name := range known[g.name] {
 			fmt.Fprintf(&b, "%s: %s\n", g.name, name)
@@ -138,14 +158,14 @@ func notPassed(known []string, results suite.Results) []string {
 // write appends the run to the file of its day and returns the file's path.
 func (r record) write(dir string, missed []string) (string, error) {
 	day := r.began.UTC().Format("2006-01-02")
-	path := filepath.Join(dir, "e2e-node-"+day+".md")
+	path := filepath.Join(dir, r.pages()+"-"+day+".md")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return "", fmt.Errorf("write the results: %w", err)
 	}
 	text := r.markdown(missed)
 	if info, err := f.Stat(); err == nil && info.Size() == 0 {
-		text = "# The node suite, " + day + "\n\nWritten by `make e2e-node`, one part per run of a group: the upstream node suite " +
+		text = "# The node suite" + r.where() + ", " + day + "\n\nWritten by `make " + r.target() + "`, one part per run of a group: the upstream node suite " +
 			programs.E2ENodeTest().Version + ".\n" + text
 	}
 	_, err = f.WriteString(text)
@@ -168,7 +188,7 @@ func (r record) markdown(missed []string) string {
 	if r.group.later != "" {
 		fmt.Fprintf(&b, "- Asked for by name: %s\n", r.group.later)
 	}
-	fmt.Fprintf(&b, "- Machine: %s\n", suite.DescribeMachine())
+	fmt.Fprintf(&b, "- Machine: %s\n", r.machine)
 	if r.agent == agentPolylet {
 		fmt.Fprintf(&b, "- The kubelet passes and polylet does not: %d\n", len(missed))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +28,7 @@ func TestPolyletIsHeldToWhatTheKubeletPassesOfWhatRan(t *testing.T) {
 	if err := os.MkdirAll(results, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := writePassed(filepath.Join(results, "e2e-node-kubelet.txt"), passedTests{"par": {"a: x", "b", "c", "d"}, "lock": {"a"}}); err != nil {
+	if err := writePassed(filepath.Join(results, "e2e-node-kubelet.txt"), "e2e-node", passedTests{"par": {"a: x", "b", "c", "d"}, "lock": {"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	write := func(all suite.Results) (string, error) {
@@ -45,8 +46,13 @@ func TestPolyletIsHeldToWhatTheKubeletPassesOfWhatRan(t *testing.T) {
 	if text, err := write(suite.Results{{Name: "a: x", State: "passed"}, {Name: "z", State: "failed", Message: "broken"}}); err != nil {
 		t.Errorf("got %v, want no error: what fails is not in the list\n%s", err, text)
 	}
-	text, err := write(suite.Results{{Name: "a: x", State: "passed"}, {Name: "b", State: "timedout", Message: "late"}, {Name: "c", State: "skipped", Message: "no such"},
-		{Name: "e", State: "skipped", Message: "no cgroup v2"}, {Name: "f", State: "skipped", Message: "no cgroup\nv2"}})
+	text, err := write(suite.Results{
+		{Name: "a: x", State: "passed"},
+		{Name: "b", State: "timedout", Message: "late"},
+		{Name: "c", State: "skipped", Message: "no such"},
+		{Name: "e", State: "skipped", Message: "no cgroup v2"},
+		{Name: "f", State: "skipped", Message: "no cgroup\nv2"},
+	})
 	if err == nil {
 		t.Error("got no error for two tests that the kubelet passes and polylet does not")
 	}
@@ -59,6 +65,36 @@ func TestPolyletIsHeldToWhatTheKubeletPassesOfWhatRan(t *testing.T) {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q is missing in\n%s", part, text)
 		}
+	}
+}
+
+func TestARunInAMachineHasPagesOfItsOwn(t *testing.T) {
+	root := t.TempDir()
+	results := filepath.Join(root, "docs", "results")
+	if err := os.MkdirAll(results, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := writePassed(filepath.Join(results, "e2e-node-kubelet.txt"), "e2e-node", passedTests{"serial": {"x"}}); err != nil {
+		t.Fatal(err)
+	}
+	run := func(agent, state string) error {
+		return record{
+			runner: &runner{options: options{agent: agent, vm: true}, root: root}, machine: "one of its own",
+			group: group{name: "serial"}, began: time.Unix(0, 0), results: suite.Results{{Name: "x", State: state}},
+		}.writeDown()
+	}
+	if err := run(agentPolylet, "failed"); err != nil {
+		t.Errorf("got %v: it was held to what the kubelet passes elsewhere", err)
+	}
+	if err := run(agentKubelet, "passed"); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(agentPolylet, "failed"); !errors.Is(err, errFailed) {
+		t.Errorf("got %v, want %v", err, errFailed)
+	}
+	text, err := os.ReadFile(filepath.Join(results, "vm-suite-1970-01-01.md"))
+	if err != nil || !strings.Contains(string(text), "- Machine: one of its own\n") {
+		t.Errorf("%v, %s", err, text)
 	}
 }
 

@@ -22,7 +22,11 @@ const (
 	roleFar    = "@far"    // holds the network's other end
 	roleInside = "@inside" // runs registry, containerd, units and the suite
 	roleEnter  = "@enter"  // becomes a program in a cgroup
+	roleBeside = "@beside" // runs a machine and, beside it, its control plane
 )
+
+// orderName is the file of the order.
+const orderName = "order.json"
 
 // nodeName is the host name in the run's own namespace, and so the node's.
 const nodeName = "e2e-node"
@@ -44,6 +48,12 @@ type order struct {
 	DiskBytes int64
 	// Logind asks for a logind that says nothing by itself.
 	Logind bool
+	// Token is what the suite and the agent show the apiserver.
+	Token string
+	// Swap is how much of that in bytes the run's machine has.
+	Swap int64
+	// Machine is whether the run has a machine of its own, with systemd and cgroup v2.
+	Machine bool
 	// Ginkgos and Flags are the arguments of ginkgo and of the suite.
 	Ginkgos, Flags []string
 }
@@ -52,13 +62,24 @@ func (o order) path(parts ...string) string {
 	return filepath.Join(append([]string{o.Dir}, parts...)...)
 }
 
+func (o order) cgroupDriver() string {
+	if o.Machine {
+		return "systemd"
+	}
+	return "cgroupfs"
+}
+
 func (o order) save() (string, error) {
+	path := o.path(orderName)
+	return path, o.saveTo(path)
+}
+
+func (o order) saveTo(path string) error {
 	data, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {
-		return "", err
+		return err
 	}
-	path := o.path("order.json")
-	return path, os.WriteFile(path, data, 0o600)
+	return os.WriteFile(path, data, 0o600)
 }
 
 func readOrder(args []string) (order, error) {

@@ -38,10 +38,20 @@ func SaveNodeSuite(ctx context.Context, dir, agnhost, saved string) error {
 			return fmt.Errorf("save the suite's images: %w", err)
 		}
 	}
+	return eachOfNodeSuite(ctx, dir, agnhost, func(reference string, img v1.Image) error { return save(saved, reference, img) })
+}
+
+// LayOutNodeSuite is SaveNodeSuite for registry.Open, which reads only what is asked for.
+func LayOutNodeSuite(ctx context.Context, dir, agnhost, saved string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("save the suite's images: %w", err)
+	}
+	return eachOfNodeSuite(ctx, dir, agnhost, func(reference string, img v1.Image) error { return registry.Save(saved, reference, img) })
+}
+
+func eachOfNodeSuite(ctx context.Context, dir, agnhost string, use func(reference string, img v1.Image) error) error {
 	s := suite{dir: dir, agnhost: agnhost}
-	return eachOf(ctx, append(s.images(), s.nodeImages()...), func(reference string, img v1.Image) error {
-		return save(saved, reference, img)
-	})
+	return eachOf(ctx, append(s.images(), s.nodeImages()...), use)
 }
 
 // suiteImage is one image under all its names.

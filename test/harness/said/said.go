@@ -3,11 +3,13 @@
 package said
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -46,4 +48,42 @@ func plain(text string) string {
 		return text
 	}
 	return larger.ReplaceAllString(amount.ReplaceAllString(text, "N"), "")
+}
+
+// InOrder are those of the pods that went for what the node was short of, first those that
+// went first.
+func InOrder(pods []corev1.Pod) []string {
+	at := map[string]time.Time{}
+	for i := range pods {
+		for _, c := range pods[i].Status.Conditions {
+			if c.Type == corev1.DisruptionTarget && pods[i].Status.Reason == "Evicted" {
+				at[pods[i].Name] = c.LastTransitionTime.Time
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(at), func(a, b string) int { return cmp.Or(at[a].Compare(at[b]), strings.Compare(a, b)) })
+}
+
+// Record is the order, and then what is said of each pod that was evicted and that wanted
+// names; without wanted, of each.
+func Record(pods []corev1.Pod, events func(pod string) []corev1.Event, wanted func(pod string) bool) []string {
+	out := []string{"in order: " + strings.Join(InOrder(pods), " ")}
+	for i := range pods {
+		p := &pods[i]
+		if p.Status.Reason == "Evicted" && (wanted == nil || wanted(p.Name)) {
+			out = append(out, p.Name+": "+Evicted(p, events(p.Name)))
+		}
+	}
+	return out
+}
+
+// Differ is the first line in which what polylet says is not what the kubelet said.
+func Differ(polylets, kubelets []string) error {
+	for i := range max(len(polylets), len(kubelets)) {
+		line := func(of []string) string { return strings.Join(of[min(i, len(of)):min(i+1, len(of))], "") }
+		if a, b := line(polylets), line(kubelets); a != b {
+			return fmt.Errorf("polylet: %s\nkubelet: %s", a, b)
+		}
+	}
+	return nil
 }

@@ -50,3 +50,35 @@ func TestWhatIsSaidHasNoAmountsButThoseOfThePod(t *testing.T) {
 		}
 	}
 }
+
+func TestTheFirstLineThatDiffersIsShown(t *testing.T) {
+	if err := Differ([]string{"in order: a", "a: gone"}, []string{"in order: a", "a: gone"}); err != nil {
+		t.Error(err)
+	}
+	for want, c := range map[string][2][]string{
+		"polylet: a: gone\nkubelet: a: went": {{"in order: a", "a: gone", "b"}, {"in order: a", "a: went", "c"}},
+		"polylet: \nkubelet: b":              {{"in order: a"}, {"in order: a", "b"}},
+		"polylet: b\nkubelet: ":              {{"in order: a", "b"}, {"in order: a"}},
+	} {
+		if err := Differ(c[0], c[1]); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func TestPodsAreRecordedInTheOrderInWhichTheyWent(t *testing.T) {
+	pod := func(name, reason string, second int64) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{
+			Phase: corev1.PodFailed, Reason: reason,
+			Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(second, 0)}},
+		}}
+	}
+	pods := []corev1.Pod{pod("a", "Evicted", 3), pod("b", "Evicted", 1), pod("c", "Terminated", 2), pod("d-open", "Evicted", 3)}
+	none := func(string) []corev1.Event { return nil }
+	for want, wanted := range map[int]func(string) bool{4: nil, 2: func(name string) bool { return name == "b" }} {
+		got := Record(pods, none, wanted)
+		if len(got) != want || got[0] != "in order: b a d-open" {
+			t.Errorf("%d lines, want %d: %q", len(got), want, got)
+		}
+	}
+}

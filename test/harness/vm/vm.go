@@ -21,10 +21,14 @@ import (
 // Program is the name of the test program in the payload directory that the
 // machine runs, Environment that of the file with its environment, of which
 // ARGUMENTS are put to its own, and PayloadAt where it finds that directory.
+// KeptDisk is what it mounts to leave files behind; see Config.Kept. Address is the
+// machine's own.
 const (
 	Program     = "vm.test"
 	Environment = "environment"
 	PayloadAt   = "/polylet"
+	KeptDisk    = "/dev/vdc"
+	Address     = "10.0.2.15"
 )
 
 // Config says what to boot.
@@ -37,9 +41,15 @@ type Config struct {
 	// Reach are addresses on this machine's loopback that the program reaches by others,
 	// HOST:PORT both; it reaches nothing else.
 	Reach map[string]string
+	// Open are ports of the machine that are reached on this one by Address, which must
+	// then be one of its addresses.
+	Open []string
 	// Reboots is whether the machine starts again when it asks to, with its disk as it is
 	// then; else it is off.
 	Reboots bool
+	// Kept is a directory that gets, once the machine is off, what lies on a disk of its
+	// own, an empty ext4 at KeptDisk; "" leaves that disk out.
+	Kept string
 	// Work is a directory for the payload's disk and the console's log.
 	Work string
 	// Output receives what the program prints, line by line.
@@ -59,6 +69,13 @@ func Packages() map[string]string {
 // Console is the file in the work directory with what kernel and systemd said.
 func (c Config) Console() string { return filepath.Join(c.Work, "console.log") }
 
+// Prepare builds what every machine boots from, if that is not there yet; it needs the
+// network, which Run then does not.
+func Prepare(ctx context.Context, progress io.Writer) error {
+	_, err := prepare(ctx, progress)
+	return err
+}
+
 // Run boots, runs the program and returns when the machine is off. An error
 // says that the machine did not run; whether the program was content is in what
 // it printed.
@@ -72,6 +89,9 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("prepare a virtual machine: %w", err)
 	}
 	defer os.Remove(payload)
+	if err := c.makeKept(ctx); err != nil {
+		return fmt.Errorf("prepare a virtual machine: %w", err)
+	}
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return err
@@ -92,10 +112,11 @@ func Run(ctx context.Context, c Config) error {
 	for lines.Scan() {
 		fmt.Fprintln(c.Output, strings.TrimRight(lines.Text(), "\r"))
 	}
-	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("run qemu: %w; it said %q, the machine's console is in %s", err, said.String(), c.Console())
+	ran := cmd.Wait()
+	if ran != nil {
+		ran = fmt.Errorf("run qemu: %w; it said %q, the machine's console is in %s", ran, said.String(), c.Console())
 	}
-	return nil
+	return errors.Join(ran, c.takeKept())
 }
 
 // arguments: software emulation, since nested machines have no other; a network
@@ -106,6 +127,9 @@ func arguments(s system, c Config, payload string) []string {
 	for from, to := range c.Reach {
 		host, port, _ := strings.Cut(to, ":")
 		nic += ",guestfwd=tcp:" + from + "-cmd:/bin/busybox nc " + host + " " + port // one for each connection
+	}
+	for _, port := range c.Open {
+		nic += ",hostfwd=tcp:" + Address + ":" + port + "-:" + port
 	}
 	panics := " panic=-1"
 	if c.Reboots {
@@ -120,6 +144,9 @@ func arguments(s system, c Config, payload string) []string {
 		"-nic", nic,
 		"-serial", "file:" + c.Console(),
 		"-chardev", "file,id=out,path=/dev/fd/3", "-serial", "chardev:out",
+	}
+	if c.Kept != "" {
+		out = append(out, "-drive", "file="+c.keptImage()+",if=virtio,format=raw,cache=unsafe")
 	}
 	if !c.Reboots {
 		out = append(out, "-no-reboot")

@@ -25,9 +25,10 @@ const usage = `usage: testapp COMMAND [name=value ...]
   env                                            print the environment, then wait
   sleep       for=0s linger=0s ready=            wait for SIGTERM or for the time given; end so long after SIGTERM;
                                                  write the file once it waits
-  take        mebibytes=0 path= unlink= files=0 threads=0
+  take        mebibytes=0 path= unlink= files=0 threads=0 crash=
                                                  take memory, or with a path disk or files, or threads, then wait for
-                                                 SIGTERM; a file that is unlinked stays open
+                                                 SIGTERM; a file that is unlinked stays open; with a file that says how
+                                                 often it was started the second time takes disk at once and ends
   child       mebibytes=0                        have a child take memory and wait for SIGTERM, whatever becomes of the child
   stat        path=                              print type, mode, owner and content length, for exec
   cat                                            copy stdin to stdout, for exec and attach

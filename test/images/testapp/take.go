@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"syscall"
 )
 
 // errTaken is how take ends: the kubelet says of a pod that was evicted and whose
@@ -32,7 +33,9 @@ func take(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
-	switch path := f.text("path", ""); {
+	switch path, crash := f.text("path", ""), f.text("crash", ""); {
+	case crash != "":
+		err = takeAndCrash(crash, path, n)
 	case files > 0:
 		err = takeFiles(path, files)
 	case threads > 0:
@@ -83,6 +86,29 @@ func takeDisk(path string, mebibytes int, unlink bool) (*os.File, error) {
 		}
 	}
 	return file, nil
+}
+
+// takeAndCrash fills a disk the second time that it is called and ends, so that nothing of
+// it runs until the back-off is over; the first time it ends at once.
+func takeAndCrash(times, path string, mebibytes int) error {
+	was, err := os.ReadFile(times)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.WriteFile(times, append(was, '.'), 0o644); err != nil {
+		return err
+	}
+	switch len(was) {
+	case 0:
+		return errTaken
+	case 1:
+		file, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(errTaken, syscall.Fallocate(int(file.Fd()), 0, 0, int64(mebibytes)*mebibyte), file.Close())
+	}
+	return nil
 }
 
 func takeFiles(dir string, n int) error {

@@ -223,7 +223,7 @@ func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 			continue
 		}
 		s := &stopping{
-			pod: pod, available: m.By.Available, at: e.Since, chosen: e.Since, grace: e.Grace, sure: true, counted: true, answered: now,
+			pod: pod, available: eviction.AvailableOf(e.Message, m.By.Available), at: e.Since, chosen: e.Since, grace: e.Grace, sure: true, counted: true, answered: now,
 			stop: Stop{Pod: pod, Message: e.Message},
 		}
 		if s.kind, s.limit = eviction.KindOf(e.Message); e.Ended {

@@ -165,6 +165,27 @@ func TestAStopThatARunBeforeThisHasBegunIsWaitedForThoughAnotherUsesMore(t *test
 }
 
 // Who has made it has forced its deletion, say, and it still ends.
+// Less is left than when it was found, and more than when it was chosen: what it has is
+// coming free.
+func TestAStopThatARunBeforeThisHasBegunIsMeasuredByWhatWasLeftThen(t *testing.T) {
+	for left, want := range map[string][]string{"30Mi": nil, "60Mi": {"second"}} {
+		in(t, hardMemory(), Config{}, func(w *world) {
+			w.pod("hog", 300*mi, 0)
+			w.pod("second", 630*mi, 0)
+			w.set(func() {
+				w.endings, w.takes["hog"] = ending("memory", 0), time.Hour
+				e := w.endings["hog"]
+				e.Message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: " + left + ". Container c was using 300Mi, request is 0. "
+				w.endings["hog"] = e
+			})
+			w.pass(2 * time.Second)
+			w.set(func() { w.otherMemory = 20 * mi })
+			w.pass(10 * time.Second)
+			w.wantStops("when "+left+" was left", want...)
+		})
+	}
+}
+
 func TestAStopThatARunBeforeThisHasBegunIsWaitedForThoughThePodsSourceHasDroppedIt(t *testing.T) {
 	for name, want := range map[string][]string{"hog": nil, "": {"second"}} {
 		in(t, hardMemory(), Config{}, func(w *world) {

@@ -2,6 +2,7 @@ package evict
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -69,6 +70,28 @@ func TestVolumesOfAPodThatHasEndedHaveTimeToGoBeforeAnotherPodHasTo(t *testing.T
 		w.pass(20 * time.Second)
 		w.wantStops("when they are gone", "hog")
 	})
+}
+
+// It may take half a minute beyond its grace period to end, and its volumes have their time
+// from then on.
+func TestVolumesOfAPodThatWasSlowToEndHaveTheirTimeToGo(t *testing.T) {
+	for _, takes := range []time.Duration{10 * time.Second, 28 * time.Second} {
+		in(t, hardDisk(), Config{}, func(w *world) {
+			w.pod("hog", 1, 500*mi)
+			w.pod("other", 1, 450*mi)
+			w.barren, w.takes["hog"] = true, takes
+			w.pass(500 * time.Millisecond)
+			w.wantStops("at first", "hog")
+			w.set(func() { w.endings = ending("ephemeral-storage", 0) })
+			w.pass(takes - time.Second)
+			w.set(func() { w.otherDisk = 500 * mi }) // Its volumes are still there when it has ended.
+			w.pass(8 * time.Second)
+			w.wantStops(fmt.Sprintf("while they go, and it took %v", takes), "hog")
+			w.set(func() { w.otherDisk, w.endings = 0, nil })
+			w.pass(20 * time.Second)
+			w.wantStops("when they are gone", "hog")
+		})
+	}
 }
 
 func TestMemoryIsLookedAfterWhileSomethingIsReclaimed(t *testing.T) {

@@ -74,13 +74,15 @@ func (s *stopping) given() time.Time { return s.at.Add(max(s.grace, least)) }
 // know it; again: podsync is to be asked for it once more.
 func (s *stopping) next(now time.Time, missing, again bool) time.Time {
 	at := s.at.Add(s.grace + lateness)
+	if !s.ended.IsZero() {
+		at = s.ended.Add(emptying)
+	}
 	earlier := func(other time.Time) {
 		if other.Before(at) {
 			at = other
 		}
 	}
 	if !s.ended.IsZero() {
-		earlier(s.ended.Add(emptying))
 		earlier(s.looked.Add(soon))
 		return at
 	}
@@ -134,7 +136,7 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 			}
 		case s.untaken() && !short(j, s.kind):
 			log.Info("Pod that was to be evicted is not waited for any more: podsync has not taken it, and nothing is short", "pod", klog.KObj(s.pod))
-		case now.Sub(s.at) >= s.grace+lateness:
+		case s.ended.IsZero() && now.Sub(s.at) >= s.grace+lateness:
 			log.Info("Pod that was evicted has not ended in its time, going on without it", "pod", klog.KObj(s.pod), "after", now.Sub(s.at).Round(time.Second))
 			if s.goes() {
 				l.skip[uid] = now.Add(unserved)

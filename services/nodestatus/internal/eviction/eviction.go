@@ -128,3 +128,7 @@ func FiguresOf(s *statsapi.Summary) Figures {
 	}
 	return out
 }
+
+// ended says of a container whether nothing of it is left but what it has on disks. One that
+// has just started may seem so.
+func ended(c *statsapi.ContainerStats) bool { return c.CPU == nil && c.Memory == nil }

@@ -17,7 +17,8 @@ import (
 type Late struct{ Layers, Directories, Holders map[types.UID]bool }
 
 // With adds the pods of which a layer's figure is older than a time; those of an older
-// stats, which does not say itself who is late, are to the second.
+// stats, which does not say itself who is late, are to the second. That of a container that
+// has ended may be as old as its end.
 func (l Late) With(figures Figures, since time.Time) Late {
 	layers := maps.Clone(l.Layers)
 	if layers == nil {
@@ -25,7 +26,8 @@ func (l Late) With(figures Figures, since time.Time) Late {
 	}
 	for uid, pod := range figures {
 		for i := range pod.Containers {
-			if f := pod.Containers[i].Rootfs; f != nil && !f.Time.IsZero() && f.Time.Time.Before(since.Truncate(time.Second)) {
+			c := &pod.Containers[i]
+			if f := c.Rootfs; f != nil && !ended(c) && !f.Time.IsZero() && f.Time.Time.Before(since.Truncate(time.Second)) {
 				layers[types.UID(uid)] = true
 			}
 		}

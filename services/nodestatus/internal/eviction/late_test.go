@@ -70,7 +70,11 @@ func TestWhoeverIsLateIsWaitedForOnlyIfItMayGoFirst(t *testing.T) {
 func TestLayersThatWereMeasuredBeforeAShortageAreLate(t *testing.T) {
 	began := time.Unix(1000, 0)
 	of := func(at time.Time) Figures {
-		return Figures{"u": {Containers: []statsapi.ContainerStats{{Rootfs: &statsapi.FsStats{Time: metav1.NewTime(at)}}}}}
+		rootfs := &statsapi.FsStats{Time: metav1.NewTime(at)}
+		return Figures{
+			"u":     {Containers: []statsapi.ContainerStats{{Memory: &statsapi.MemoryStats{}, Rootfs: rootfs}}},
+			"ended": {Containers: []statsapi.ContainerStats{{Rootfs: rootfs}}}, // It has the same since then.
+		}
 	}
 	said := Late{Layers: map[types.UID]bool{"other": true}, Directories: map[types.UID]bool{"third": true}}
 	for name, test := range map[string]struct {
@@ -80,7 +84,7 @@ func TestLayersThatWereMeasuredBeforeAShortageAreLate(t *testing.T) {
 		"before": {began.Add(-time.Second), true}, "since": {began, false}, "unknown": {time.Time{}, false},
 	} {
 		got := said.With(of(test.at), began.Add(300*time.Millisecond))
-		if got.Layers["u"] != test.want || !got.Layers["other"] || !got.Directories["third"] || len(said.Layers) != 1 {
+		if got.Layers["u"] != test.want || !got.Layers["other"] || !got.Directories["third"] || got.Layers["ended"] || len(said.Layers) != 1 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -108,7 +108,7 @@ func podBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout threshold
 	if layout.ImagesApart {
 		all.CapacityBytes = nil // It lies on two filesystems.
 	}
-	amount := bytes(used(v1.ResourceEphemeralStorage, &all) + held.all())
+	amount := bytes(used(v1.ResourceEphemeralStorage, &all) - initialized(pod, s) + held.all())
 	if amount.Cmp(limit) <= 0 {
 		return Breach{}, false
 	}
@@ -116,6 +116,21 @@ func podBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout threshold
 		Signal: podLimit, Used: amount.String(), Limit: limit.String(),
 		Message: fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()),
 	}, true
+}
+
+// initialized is what is left of a pod's init containers that have ended. It counts for no
+// limit: the pod's is the largest of theirs or the sum of the others', as they do not run
+// together.
+func initialized(pod *v1.Pod, s *statsapi.PodStats) (sum int64) {
+	for i := range s.Containers {
+		c := &s.Containers[i]
+		if ended(c) && slices.ContainsFunc(pod.Spec.InitContainers, func(init v1.Container) bool {
+			return init.Name == c.Name && (init.RestartPolicy == nil || *init.RestartPolicy != v1.ContainerRestartPolicyAlways)
+		}) {
+			sum += used(v1.ResourceEphemeralStorage, c.Rootfs) + used(v1.ResourceEphemeralStorage, c.Logs)
+		}
+	}
+	return sum
 }
 
 // containerBreach counts the logs, and the layer where it is on the node's

@@ -63,6 +63,58 @@ func TestAPodThatExceedsALimitOfLocalStorageIsNamedWithTheKubeletsWords(t *testi
 	}
 }
 
+func TestWhatEndedContainersHaveLeftCountsForRankingAndForLimitsButNotOfInitContainers(t *testing.T) {
+	left := func(name string, layer, logs uint64) statsapi.ContainerStats {
+		out := statsapi.ContainerStats{Name: name, Rootfs: bytesOf(layer)}
+		if logs > 0 {
+			out.Logs = bytesOf(logs)
+		}
+		return out
+	}
+	always := v1.ContainerRestartPolicyAlways
+	limited := pod("p", 0, nil)
+	limited.Spec.Containers[0].Resources.Limits = asks("ephemeral-storage", "5Mi")
+	limited.Spec.InitContainers = []v1.Container{{Name: "init"}, {Name: "sidecar", RestartPolicy: &always}}
+	for name, test := range map[string]struct {
+		containers []statsapi.ContainerStats
+		signal     string
+	}{
+		"one that crashed":              {[]statsapi.ContainerStats{left("c", 4*mi, 2*mi)}, podLimit},
+		"an older instance":             {[]statsapi.ContainerStats{left("", 9*mi, 0)}, ""},
+		"an init container":             {[]statsapi.ContainerStats{left("init", 8*mi, 1*mi), left("c", 4*mi, 0)}, ""},
+		"a sidecar that crashed":        {[]statsapi.ContainerStats{left("sidecar", 8*mi, 1*mi)}, podLimit},
+		"an init container with others": {[]statsapi.ContainerStats{left("init", 8*mi, 0), left("c", 6*mi, 0)}, podLimit},
+	} {
+		s := &statsapi.PodStats{PodRef: statsapi.PodReference{UID: "p"}, Containers: test.containers}
+		var all, named uint64
+		for _, c := range test.containers {
+			n := *c.Rootfs.UsedBytes
+			if c.Logs != nil {
+				n += *c.Logs.UsedBytes
+			}
+			if all += n; c.Name != "" {
+				named += n
+			}
+		}
+		s.EphemeralStorage = bytesOf(named)
+		got := Breaches([]*v1.Pod{limited}, figures(s), nil, threshold.Layout{})
+		if len(got) > 0 != (test.signal != "") || len(got) > 0 && got[0].Signal != test.signal {
+			t.Errorf("%s: %+v", name, got)
+		}
+		by := met("nodefs.available", "1Mi", 0, 1, 1<<40).By
+		if ranked := Rank(by, threshold.Layout{}, []*v1.Pod{limited}, figures(s), nil); ranked[0].Not != "" || ranked[0].Usage != whole(all) {
+			t.Errorf("%s: %+v, which has %d", name, ranked, all)
+		}
+	}
+	apart := threshold.Layout{ImagesApart: true}
+	two := limited.DeepCopy()
+	two.Spec.Containers = append(two.Spec.Containers, v1.Container{Name: "d", Resources: v1.ResourceRequirements{Limits: asks("ephemeral-storage", "90Mi")}})
+	s := &statsapi.PodStats{PodRef: statsapi.PodReference{UID: "p"}, Containers: []statsapi.ContainerStats{left("c", 0, 6*mi)}, EphemeralStorage: bytesOf(6 * mi)}
+	if got := Breaches([]*v1.Pod{two}, figures(s), nil, apart); len(got) != 1 || got[0].Signal != containerLimit {
+		t.Errorf("its logs: %+v", got)
+	}
+}
+
 func TestFilesThatWereRemovedAndAreOpenCountForLimits(t *testing.T) {
 	held := []Unlinked{{Container: "c", Root: Files{Bytes: 3 * mi}, Largest: "/scratch/f"}}
 	layer := []Unlinked{{Container: "c", Layer: Files{Bytes: 3 * mi}, Largest: "/f"}}

@@ -59,6 +59,21 @@ func KindOf(message string) (kind pressure.Kind, limit bool) {
 	return pressure.Disk, !short
 }
 
+// availableIs stands in a message before what was left.
+const availableIs = ", available: "
+
+// AvailableOf is what was left by a message when the pod was chosen that was stopped with it,
+// or otherwise where it does not say.
+func AvailableOf(message string, otherwise uint64) uint64 {
+	_, rest, _ := strings.Cut(message, availableIs)
+	amount, _, _ := strings.Cut(rest, ". ")
+	q, err := resource.ParseQuantity(amount)
+	if err != nil || q.Sign() < 0 {
+		return otherwise
+	}
+	return uint64(q.Value()) //nolint:gosec // Not negative.
+}
+
 // Message says why a pod has to go for a threshold, and which annotations the event
 // has that says so. stats may be nil.
 func Message(m pressure.Met, pod *v1.Pod, stats *statsapi.PodStats) (message string, annotations map[string]string) {
@@ -67,7 +82,7 @@ func Message(m pressure.Met, pod *v1.Pod, stats *statsapi.PodStats) (message str
 	limit, available := Text(m)
 	var out strings.Builder
 	fmt.Fprintf(&out, lowOn+"%s. ", name)
-	fmt.Fprintf(&out, "Threshold quantity: %s, available: %s. ", limit, available)
+	fmt.Fprintf(&out, "Threshold quantity: %s"+availableIs+"%s. ", limit, available)
 	if stats == nil {
 		return out.String(), annotations
 	}

@@ -112,3 +112,19 @@ func TestForWhichShortageAPodWentIsReadFromItsMessage(t *testing.T) {
 		t.Errorf("a limit's is of %s, a limit: %v", kind, limit)
 	}
 }
+
+func TestWhatWasLeftIsReadFromAMessageAsItWasWritten(t *testing.T) {
+	for _, m := range []pressure.Met{
+		met("memory.available", "100Mi", 0, 51199*1024, 8<<30), met("nodefs.available", "", 10, 12345, 1<<30), met("nodefs.inodesFree", "1k", 0, 1000, 100000),
+	} {
+		message, _ := Message(m, pod("p", 0, nil), nil)
+		if got := AvailableOf(message, 7); got != m.By.Available {
+			t.Errorf("%q: %d", message, got)
+		}
+	}
+	for _, message := range []string{"", "Usage of EmptyDir volume", "low, available: much. ", "low, available: -1. "} {
+		if got := AvailableOf(message, 7); got != 7 {
+			t.Errorf("%q: %d", message, got)
+		}
+	}
+}

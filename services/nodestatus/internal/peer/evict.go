@@ -58,14 +58,16 @@ func (p *Pods) SetPressure(parent context.Context, conditions []string, ttl time
 
 // Summary asks for the node's figures.
 func (s *Stats) Summary(parent context.Context, detail evict.Detail) (*statsapi.Summary, error) {
-	out, _, err := s.summary(parent, &statsv1.GetSummaryRequest{OnlyCpuAndMemory: detail == evict.Brief, RenewLayers: detail == evict.Weighed, CountThreads: detail == evict.Full})
+	out, _, err := s.summary(parent, &statsv1.GetSummaryRequest{
+		OnlyCpuAndMemory: detail == evict.Brief, RenewLayers: detail == evict.Weighed, CountThreads: detail == evict.Full, CountEnded: detail != evict.Brief,
+	})
 	return out, err
 }
 
 // Renewed asks for them with what lies on disks measured since a time, or anew if that is
 // zero, and of which pods there was no time for that; an older stats measures all anew.
 func (s *Stats) Renewed(parent context.Context, since time.Time) (*statsapi.Summary, eviction.Late, error) {
-	req := &statsv1.GetSummaryRequest{RenewDisk: true}
+	req := &statsv1.GetSummaryRequest{RenewDisk: true, CountEnded: true}
 	if !since.IsZero() {
 		req.RenewSince = timestamppb.New(since)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
@@ -75,6 +77,9 @@ func (f fakeStats) ListUnlinkedFiles(ctx context.Context, r *statsv1.ListUnlinke
 func (f fakeStats) GetSummary(_ context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
 	if r.GetOnlyCpuAndMemory() {
 		return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{"nodeName":"n"},"pods":[]}`), Nameless: f.nameless}, nil
+	}
+	if !r.GetCountEnded() { // A pod that has filled a disk and crashed would not be found.
+		return nil, status.Error(codes.InvalidArgument, "what has ended is to count")
 	}
 	if r.GetRenewDisk() {
 		out := &statsv1.GetSummaryResponse{SummaryJson: []byte(`{}`), UnweighedPodUids: []string{"a"}, UnmeasuredPodUids: []string{"b", "c"}}

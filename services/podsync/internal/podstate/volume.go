@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // VolumeError is why one volume of a pod could not be set up.
@@ -14,6 +15,13 @@ type VolumeError struct {
 	Err    error
 	// Stands: what was set up before, perhaps by a previous run, is there all the same.
 	Stands bool
+}
+
+// StaleVolume is a volume that its pod goes on with, though it could not be brought up to date.
+type StaleVolume struct {
+	Volume, Why string
+	// Since is the first failure in a row, Retry when it is tried again.
+	Since, Retry time.Time
 }
 
 // VolumeStep is an error of a step of a volume's set-up that has a name of its own.

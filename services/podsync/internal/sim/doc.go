@@ -76,7 +76,7 @@
 // attached, nor does the Node stop saying so before it is unstaged; none is taken from a
 // pod before its containers have ended and its sandbox is stopped, or unstaged while a pod
 // has it; where nothing else fails, a driver that is as it should be is asked at once
-// whatever another does; nothing grows where it is not or beyond what was asked for, and no
+// whatever another does, also for the volumes of a pod that ends; nothing grows where it is not or beyond what was asked for, and no
 // claim says a size that its volume has not; no container starts without its devices. When
 // it is quiet
 // (quiet_test.go): the outcome that was asked for, statuses and readiness as the

@@ -23,6 +23,9 @@ type account struct {
 	bound, drivers map[string]time.Time
 	// up is when podsync was started last.
 	up time.Time
+	// down is when the last sandbox of a pod had stopped and its network had gone, by the pod's
+	// UID.
+	down map[string]time.Time
 	// over are the places in which a volume was published and is no more, and first those
 	// in which one was asked for.
 	over, first map[string]bool
@@ -43,7 +46,7 @@ type asked struct {
 func newAccount() account {
 	return account{
 		lives: map[*life]*asked{}, used: map[string]time.Time{}, shown: map[string]time.Time{}, bound: map[string]time.Time{},
-		drivers: map[string]time.Time{}, over: map[string]bool{}, first: map[string]bool{},
+		drivers: map[string]time.Time{}, over: map[string]bool{}, first: map[string]bool{}, down: map[string]time.Time{},
 		sizes: map[string]int64{}, grown: map[string]int64{}, staged: map[string]bool{},
 	}
 }
@@ -152,6 +155,7 @@ func (j *judge) diskCall(l *life, d *driver, name string, req any) (ended func(e
 		j.mayComeLocked(d, mine, what, req)
 	case "NodeUnpublishVolume":
 		j.mayGoLocked(what, place)
+		j.goesInTimeLocked(d, what, place)
 	case "NodeExpandVolume":
 		j.mayGrowLocked(d, what, req.(*csi.NodeExpandVolumeRequest))
 	case "NodeUnstageVolume":
@@ -275,6 +279,25 @@ func (j *judge) inTimeLocked(d *driver, what, volume, place string) {
 	}
 	if late := time.Since(since); late > soonAsked {
 		j.violationLocked("%s was asked for %v after all was there that it needs; whom did it wait for? (%s)", what, late, volume)
+	}
+}
+
+// goesInTimeLocked checks that no volume waits at its pod's end for another's driver: where
+// nothing else goes wrong, a driver that is as it should be is asked at once for its volume,
+// however the pod's others are.
+func (j *judge) goesInTimeLocked(d *driver, what, place string) {
+	uid := j.w.podAt(place)
+	f := j.owners[uid]
+	gone := "gone " + place
+	if j.disks.first[gone] || f == nil {
+		return
+	}
+	j.disks.first[gone] = true
+	if f.unwanted.IsZero() || j.disks.down[uid].IsZero() || !d.steady() || !j.w.scenario.calm {
+		return
+	}
+	if late := time.Since(latest(f.unwanted, j.disks.down[uid], j.disks.up, j.disks.drivers[d.name])); late > soonAsked {
+		j.violationLocked("%s was asked for %v after its pod was down; whose volume did it wait for?", what, late)
 	}
 }
 

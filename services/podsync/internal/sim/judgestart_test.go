@@ -69,6 +69,9 @@ func (j *judge) stood(tr fakecri.Transition) {
 	}
 	delete(ready, tr.ID)
 	if tr.To != fakecri.Ready {
+		if len(ready) == 0 && tr.To == fakecri.NotReady {
+			j.disks.down[tr.PodUID] = time.Now()
+		}
 		return
 	}
 	ready[tr.ID] = true

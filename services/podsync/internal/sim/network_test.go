@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"time"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 )
@@ -26,6 +27,8 @@ func (j *judge) networked(tr fakecri.Transition) {
 	}
 	if delete(up, tr.ID); tr.To == fakecri.Up {
 		up[tr.ID] = true
+	} else if len(up) == 0 {
+		j.disks.down[tr.PodUID] = time.Now()
 	}
 }
 

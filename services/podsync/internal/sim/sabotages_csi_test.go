@@ -52,6 +52,13 @@ func besideAHungDriver(seed int64) *scenario {
 	return s
 }
 
+// endsBesideAHungDriver is a scenario of a pod that ends while one of its drivers hangs.
+func endsBesideAHungDriver(seed int64) *scenario {
+	s := with(onDisk(1, 20*time.Second), 19*time.Second, "driver b hangs", func(w *world) { w.disks.drivers[1].hang(time.Minute) })(seed)
+	s.csi.drivers[1].hangs = true
+	return s
+}
+
 // twice has podsync make a call to drivers once more.
 func twice(method string) func(*world, string, any, func() error) error {
 	return func(_ *world, m string, _ any, do func() error) error {
@@ -186,6 +193,13 @@ func TestEveryBrokenPromiseOfADriversVolumesIsFound(t *testing.T) {
 			}
 			return do()
 		}}, "whom did it wait for?"},
+		{"a volume that does not wait at its pod's end for another's driver", sabotage{scenario: endsBesideAHungDriver}, ""},
+		{"a volume that waits at its pod's end for another's driver", sabotage{scenario: endsBesideAHungDriver, csi: func(_ *world, m string, req any, do func() error) error {
+			if m == "NodeUnpublishVolume" && strings.HasPrefix(volumeOf(req), "h-") {
+				time.Sleep(20 * time.Second) // as if it had waited
+			}
+			return do()
+		}}, "whose volume did it wait for?"},
 		{"a start before a volume is published", sabotage{scenario: onDisk(1, 0), cri: func(w *world, _ string, req, _ any, do func() error) error {
 			if _, ok := req.(*runtimeapi.StartContainerRequest); ok {
 				_, place := publishedAt(w, "b.csi.test")

@@ -92,6 +92,9 @@ func (c *Collector) podsCgroup() string { return cmp.Or(c.deps.Names.PodsCgroup(
 type Asked struct {
 	// OnlyCPUAndMemory leaves out all else.
 	OnlyCPUAndMemory bool
+	// Ended has what is left on disks by containers that have ended counted, too, and pods
+	// without a ready sandbox.
+	Ended bool
 	// Renew has what lies on disks measured anew that was not since a time, or whenever it
 	// was if that is zero; RenewLayers has the runtime asked alone.
 	Renew, RenewLayers bool
@@ -109,8 +112,12 @@ func (c *Collector) Summary(ctx context.Context, asked Asked) (summary.Facts, er
 	if err != nil {
 		return summary.Facts{}, fmt.Errorf("measure the cgroups: %w", err)
 	}
+	pods := c.deps.Names.View().Pods
+	if asked.Ended && !asked.OnlyCPUAndMemory {
+		pods = c.deps.Names.View().Kept
+	}
 	out := summary.Facts{
-		NodeName: c.cfg.NodeName, BootTime: time.Unix(boot, 0), Rows: rows, Pods: c.deps.Names.View().Pods(),
+		NodeName: c.cfg.NodeName, BootTime: time.Unix(boot, 0), Rows: rows, Pods: pods(),
 		System: append(slices.Clone(c.cfg.System), summary.SystemContainer{Name: "pods", Cgroup: c.podsCgroup()}),
 	}
 	if asked.OnlyCPUAndMemory {
@@ -193,13 +200,17 @@ func (c *Collector) usage(ctx context.Context, renew bool) disk.RuntimeUsage {
 // file that all its containers share, their termination logs, and log files of
 // the pod itself, which lie beside its containers' log directories.
 func (c *Collector) own(pod inventory.PresentPod) []disk.Directory {
+	if over(pod) {
+		return nil
+	}
 	dir := filepath.Join(c.cfg.RootDir, "pods", pod.Sandbox.Pod.UID)
 	whose := pod.Sandbox.Pod.Namespace
 	out := []disk.Directory{{Path: filepath.Join(dir, "etc-hosts"), Namespace: whose, Flat: true}}
-	for _, k := range pod.Containers {
+	containers := logging(pod)
+	for _, k := range containers {
 		out = append(out, disk.Directory{Path: filepath.Join(dir, "containers", k.Name), Namespace: whose, Flat: true})
 	}
-	for _, k := range pod.Containers {
+	for _, k := range containers {
 		if k.LogDir != "" {
 			return append(out, disk.Directory{Path: filepath.Dir(k.LogDir), Namespace: whose, Flat: true})
 		}
@@ -223,7 +234,7 @@ func directories(pods []inventory.PresentPod) []disk.Directory {
 	var out []disk.Directory
 	for _, pod := range pods {
 		whose := pod.Sandbox.Pod.Namespace
-		for _, c := range pod.Containers {
+		for _, c := range logging(pod) {
 			if c.LogDir != "" {
 				out = append(out, disk.Directory{Path: c.LogDir, Namespace: whose})
 			}

@@ -43,7 +43,7 @@ func (c *Collector) renewed(ctx context.Context, pods []inventory.PresentPod, si
 	out.Unweighed = slices.Collect(maps.Keys(unknown))
 	for _, pod := range pods {
 		uid := pod.Sandbox.Pod.UID
-		if !unknown[uid] && slices.ContainsFunc(pod.Containers, func(k inventory.Container) bool { return unweighed[k.ID] }) {
+		if !unknown[uid] && slices.ContainsFunc(layersOf([]inventory.PresentPod{pod}), func(layer disk.Layer) bool { return unweighed[layer.Container] }) {
 			out.Unweighed = append(out.Unweighed, uid)
 		}
 		dirs := append(directories([]inventory.PresentPod{pod}), c.own(pod)...)
@@ -69,8 +69,8 @@ func known(layers []disk.Layer) map[string]bool {
 // layersOf lists the writable layers of pods.
 func layersOf(pods []inventory.PresentPod) (out []disk.Layer) {
 	for _, pod := range pods {
-		for _, k := range pod.Containers {
-			out = append(out, disk.Layer{Container: k.ID, Namespace: pod.Sandbox.Pod.Namespace})
+		for _, k := range slices.Concat(pod.Containers, pod.Ended, pod.Older) {
+			out = append(out, disk.Layer{Container: k.ID, Namespace: pod.Sandbox.Pod.Namespace, Over: k.Over})
 		}
 	}
 	return out

@@ -29,6 +29,16 @@ type Layers struct {
 type Layer struct {
 	// Container is the id, Namespace whose it is.
 	Container, Namespace string
+	// Over is since when nothing is written to it; zero while something may be.
+	Over time.Time
+}
+
+// enough is how new its weight has to be for who wants it as it is since a time.
+func (l Layer) enough(since time.Time) time.Time {
+	if !l.Over.IsZero() && l.Over.Before(since) {
+		return l.Over
+	}
+	return since
 }
 
 // NewLayers returns Layers that weigh nothing until Run runs. mounts are those of the
@@ -89,7 +99,7 @@ func (w Weights) Beside(said map[string]Usage, layers []Layer, since time.Time) 
 		if known || weighed {
 			out[id] = usage
 		}
-		if usage.Time.Before(since) {
+		if usage.Time.Before(layer.enough(since)) {
 			late[id] = true
 		}
 	}

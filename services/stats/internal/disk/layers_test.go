@@ -90,7 +90,10 @@ func TestALayerIsWeighedWhereItLiesAndOthersAreAsTheRuntimeSaid(t *testing.T) {
 	began := time.Now()
 	old := Usage{Time: began.Add(-10 * time.Second), Bytes: 5, Inodes: 1}
 	account.Layers = map[string]Usage{"a": old, "elsewhere": old, "not asked for": old}
-	all := []Layer{{"a", "ns"}, {"b", "ns"}, {"elsewhere", "ns"}, {"unknown", "ns"}}
+	var all []Layer
+	for _, id := range []string{"a", "b", "elsewhere", "unknown"} {
+		all = append(all, Layer{Container: id, Namespace: "ns"})
+	}
 	weigh := func() (map[string]Usage, map[string]bool) {
 		return l.Weigh(t.Context(), account, all, began).Beside(account.Layers, all, began)
 	}

@@ -14,8 +14,8 @@ const (
 	// it always finds back, and so many at the bottom. Those between are closed and
 	// opened again from below.
 	mostOpen = 64
-	// mostLevels bounds the memory of one walk. What lies deeper is not counted, but so
-	// many directories are.
+	// mostLevels bounds the memory of one walk. What lies deeper is not counted, and that
+	// is said.
 	mostLevels = 1 << 17
 	// namesBytes is how much of a directory is read at once: a directory of a million
 	// files takes no more memory.
@@ -57,7 +57,8 @@ func (w *walk) below(ctx context.Context, fd int, st *unix.Stat_t) error {
 		if !ok {
 			continue
 		}
-		if len(levels) >= mostLevels {
+		if len(levels) >= w.levels {
+			w.tree.Deeper = true
 			w.leave(&down)
 			continue
 		}

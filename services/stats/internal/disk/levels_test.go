@@ -79,6 +79,17 @@ func TestWhatLiesDeepIsCountedWithFewOpenFiles(t *testing.T) {
 	}
 }
 
+// Where it ends somebody may have put what fills the disk.
+func TestThatThereIsMoreBelowThanIsFollowedIsSaid(t *testing.T) {
+	top := nest(t, 10, "d")
+	for levels, want := range map[int]Tree{5: {Inodes: 16, Deeper: true}, 100: {Inodes: 31}} {
+		got, err := walkDown(t.Context(), top, levels, nil)
+		if err != nil || got.Inodes != want.Inodes || got.Deeper != want.Deeper {
+			t.Errorf("of %d levels: %+v, %v", levels, got, err)
+		}
+	}
+}
+
 // Who moves what is being counted loses no more than what was moved.
 func TestAWalkGoesOnAtTheTopWhenADirectoryWasMoved(t *testing.T) {
 	top := nest(t, 3*mostOpen, "d")

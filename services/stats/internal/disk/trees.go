@@ -112,7 +112,8 @@ type tree struct {
 	since, urged   time.Time
 	next           time.Time
 	asked          time.Time
-	// began is when the last measurement did; partly: that was cut short.
+	// began is when the last measurement did; partly: that was cut short, or there is more
+	// than it counts.
 	began  time.Time
 	partly bool
 	// first is closed when the first walk ended, well or not.
@@ -392,7 +393,7 @@ func (t *Trees) finish(dir Directory, urgent bool, result Measured, began time.T
 			t.pushLocked(e, dir)
 		}
 	} else if !began.Before(e.began) {
-		e.began, e.partly = began, short
+		e.began, e.partly = began, short || result.Deeper
 	}
 	e.soFar = result
 	close(t.finished)

@@ -159,3 +159,25 @@ func TestAMeasurementThatBeginsWhileSomebodyWaitsForAnotherIsCutShortToo(t *test
 		t.Error("who cannot wait waits for it")
 	}
 }
+
+// It is measured as well as it can be, but may have more.
+func TestATreeThatIsDeeperThanIsFollowedIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewTrees(TreesConfig{Period: time.Minute, Deadline: 10 * time.Second, Forget: time.Hour})
+		deeper := true
+		s.measureOne = func(context.Context, Directory, func(Measured)) (Measured, error) {
+			return Measured{Time: time.Now(), Tree: Tree{Bytes: 7, Deeper: deeper}}, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx) }()
+		for _, deeper = range []bool{true, false} {
+			if got, late := s.Renew(ctx, []Directory{{Path: "d"}}, time.Now()); got["d"].Bytes != 7 || late["d"] != deeper {
+				t.Errorf("%+v, late %v", got, late)
+			}
+			time.Sleep(time.Second)
+		}
+		cancel()
+		<-done
+	})
+}

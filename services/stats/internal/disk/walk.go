@@ -16,6 +16,9 @@ type Tree struct {
 	Bytes uint64
 	// Inodes is how many files and directories there are, hard links once.
 	Inodes uint64
+	// Deeper: there are directories below more than are followed, and what is in them is
+	// not counted.
+	Deeper bool
 }
 
 const (
@@ -39,6 +42,8 @@ type walk struct {
 	parts float64
 	// spare are what entries were read into, and are not in use.
 	spare [][]byte
+	// levels is how many directories in each other are followed.
+	levels int
 	// soFar is told what was counted, again and again; nil is not.
 	soFar func(Tree)
 }
@@ -47,6 +52,11 @@ type walk struct {
 // What vanishes meanwhile is not counted. soFar, which may be nil, is told meanwhile what
 // was counted; with an error, that is returned.
 func Walk(ctx context.Context, dir string, soFar func(Tree)) (Tree, error) {
+	return walkDown(ctx, dir, mostLevels, soFar)
+}
+
+// walkDown is Walk with the number of levels that are followed.
+func walkDown(ctx context.Context, dir string, levels int, soFar func(Tree)) (Tree, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return Tree{}, fmt.Errorf("measure %s: %w", dir, err)
@@ -56,7 +66,7 @@ func Walk(ctx context.Context, dir string, soFar func(Tree)) (Tree, error) {
 		_ = unix.Close(fd)
 		return Tree{}, fmt.Errorf("measure %s: %w", dir, err)
 	}
-	w := walk{device: st.Dev, linked: map[inode]struct{}{}, soFar: soFar}
+	w := walk{device: st.Dev, linked: map[inode]struct{}{}, soFar: soFar, levels: levels}
 	w.count(&st)
 	if err := w.below(ctx, fd, &st); err != nil {
 		return w.tree, fmt.Errorf("measure %s: %w", dir, err)

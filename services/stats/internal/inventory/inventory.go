@@ -8,7 +8,6 @@ package inventory
 import (
 	"cmp"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 )
@@ -45,8 +44,11 @@ type Container struct {
 	Attempt uint32
 	// Image is the image as the spec names it.
 	Image string
-	// Running is whether it runs.
-	Running bool
+	// Running is whether it runs, Ended whether it has ended; neither before it starts.
+	Running, Ended bool
+	// Over is when it was heard first that it has ended: nothing is written after that.
+	// Zero before; the table sets it.
+	Over time.Time
 	// StartTime is when it started; zero before.
 	StartTime time.Time
 	// LogDir is the directory of its log files.
@@ -151,7 +153,7 @@ func (t *Table) Apply(c Change) {
 		next.Sandboxes[s.ID] = s
 	}
 	for _, k := range c.Containers {
-		next.Containers[k.ID] = k
+		next.Containers[k.ID] = over(k, t.view.Containers[k.ID])
 	}
 	for _, v := range c.Volumes {
 		next.Volumes[v.Pod.UID] = v
@@ -170,65 +172,16 @@ func (t *Table) Apply(c Change) {
 	}
 }
 
-// PresentPod is a pod that runs now.
-type PresentPod struct {
-	Sandbox    Sandbox
-	Containers []Container
-	Volumes    []Volume
-}
-
-// Pods returns the pods with a ready sandbox: the newest sandbox of each, and
-// of each container name the newest attempt when it runs. Sorted by namespace,
-// name and UID, containers by name.
-func (v View) Pods() []PresentPod {
-	newest := map[string]Sandbox{}
-	for _, s := range v.Sandboxes {
-		if old, ok := newest[s.Pod.UID]; s.Ready && (!ok || s.Attempt > old.Attempt) {
-			newest[s.Pod.UID] = s
-		}
+// over is a container with when it was heard first that it has ended; before is what was
+// known of it.
+func over(k, before Container) Container {
+	switch {
+	case !k.Ended:
+		k.Over = time.Time{}
+	case before.Ended:
+		k.Over = before.Over
+	default:
+		k.Over = time.Now()
 	}
-	containers := map[string]map[string]Container{}
-	for _, c := range v.Containers {
-		byName := containers[c.Pod.UID]
-		if byName == nil {
-			byName = map[string]Container{}
-			containers[c.Pod.UID] = byName
-		}
-		if old, ok := byName[c.Name]; !ok || c.Attempt > old.Attempt {
-			byName[c.Name] = c
-		}
-	}
-	out := make([]PresentPod, 0, len(newest))
-	for uid, s := range newest {
-		pod := PresentPod{Sandbox: s, Volumes: v.Volumes[uid].Volumes}
-		for _, name := range slices.Sorted(maps.Keys(containers[uid])) {
-			if c := containers[uid][name]; c.Running {
-				pod.Containers = append(pod.Containers, c)
-			}
-		}
-		out = append(out, pod)
-	}
-	slices.SortFunc(out, func(a, b PresentPod) int { return comparePods(a.Sandbox.Pod, b.Sandbox.Pod) })
-	return out
-}
-
-func comparePods(a, b Pod) int {
-	for _, pair := range [][2]string{{a.Namespace, b.Namespace}, {a.Name, b.Name}, {a.UID, b.UID}} {
-		if pair[0] != pair[1] {
-			if pair[0] < pair[1] {
-				return -1
-			}
-			return 1
-		}
-	}
-	return 0
-}
-
-// ByUID returns the pod with this UID, from its sandboxes.
-func (v View) ByUID() map[string]Pod {
-	out := make(map[string]Pod, len(v.Sandboxes))
-	for _, s := range v.Sandboxes {
-		out[s.Pod.UID] = s.Pod
-	}
-	return out
+	return k
 }

@@ -2,6 +2,8 @@ package inventory
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -51,4 +53,60 @@ func TestPresentPodsHaveTheNewestSandboxAndWhatRuns(t *testing.T) {
 	if diff := cmp.Diff(want, table.View().Pods()); diff != "" {
 		t.Errorf("pods (-want +got):\n%s", diff)
 	}
+}
+
+// The runtime keeps the newest end of each container, and more until the next reclaim. A pod
+// without a sandbox, as while none can be made, has its volumes.
+func TestKeptPodsHaveWhatHasEndedAndNeedNoSandbox(t *testing.T) {
+	var table Table
+	bare, over := Pod{Namespace: "b", Name: "bare", UID: "v"}, Pod{Namespace: "b", Name: "over", UID: "w"}
+	table.Apply(Change{
+		Snapshot:  true,
+		Sandboxes: []Sandbox{{ID: "s", Pod: pod, Ready: true}, {ID: "dead", Pod: over}, {ID: "nothing", Pod: Pod{UID: "x"}}},
+		Containers: []Container{
+			{ID: "x0", Pod: pod, Name: "x"}, {ID: "x1", Pod: pod, Name: "x", Attempt: 1, Running: true},
+			{ID: "y2", Pod: pod, Name: "y", Attempt: 2}, {ID: "y0", Pod: pod, Name: "y"}, {ID: "y1", Pod: pod, Name: "y", Attempt: 1, Running: true},
+			{ID: "z", Pod: over, Name: "z"},
+		},
+		Volumes: []PodVolumes{{Pod: bare, Volumes: []Volume{{Name: "data"}}}},
+	})
+	want := []PresentPod{
+		{
+			Sandbox:    Sandbox{ID: "s", Pod: pod, Ready: true},
+			Containers: []Container{{ID: "x1", Pod: pod, Name: "x", Attempt: 1, Running: true}},
+			Ended:      []Container{{ID: "y2", Pod: pod, Name: "y", Attempt: 2}},
+			Older:      []Container{{ID: "x0", Pod: pod, Name: "x"}, {ID: "y1", Pod: pod, Name: "y", Attempt: 1, Running: true}, {ID: "y0", Pod: pod, Name: "y"}},
+		},
+		{Sandbox: Sandbox{Pod: bare}, Volumes: []Volume{{Name: "data"}}},
+		{Sandbox: Sandbox{Pod: over}, Ended: []Container{{ID: "z", Pod: over, Name: "z"}}},
+	}
+	if diff := cmp.Diff(want, table.View().Kept()); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+}
+
+// One that ends as soon as it has started may be told to have ended after it was created.
+func TestAContainerIsOverSinceItWasHeardFirstThatItHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table Table
+		began := time.Now()
+		for _, step := range []struct {
+			c        Container
+			snapshot bool
+			want     time.Time
+		}{
+			{Container{}, true, time.Time{}},
+			{Container{Ended: true}, false, began.Add(time.Second)},
+			{Container{Ended: true}, true, began.Add(time.Second)}, // podsync was restarted.
+			{Container{Running: true}, false, time.Time{}},
+			{Container{Ended: true}, false, began.Add(4 * time.Second)},
+		} {
+			step.c.ID = "c"
+			table.Apply(Change{Snapshot: step.snapshot, Containers: []Container{step.c}})
+			if got := table.View().Containers["c"].Over; !got.Equal(step.want) {
+				t.Errorf("%+v: over since %v, want %v", step.c, got, step.want)
+			}
+			time.Sleep(time.Second)
+		}
+	})
 }

@@ -28,7 +28,9 @@ const ofCgroup = "Memory cgroup out of memory"
 
 // killReader finds kills in records, which have to come in their order.
 type killReader struct {
-	killed, context *regexp.Regexp
+	killed, context, together *regexp.Regexp
+	// rest: all of a cgroup's processes are killed with one that was told of.
+	rest bool
 	// said is what the last line of context says.
 	said whose
 	// Before Linux 5.1: who is chosen is told first, and then who is killed, of whom
@@ -63,6 +65,8 @@ func newKillReader() *killReader {
 	return &killReader{
 		killed:  regexp.MustCompile(`^(` + ofCgroup + `|Out of memory(?: \([a-z_]+\))?): Killed process (\d+) \((.*)\) total-vm:`),
 		context: regexp.MustCompile(`^oom-kill:constraint=[A-Z_]+,nodemask=.*?(?:,oom_memcg=(.*?))?(?:,global_oom)?,task_memcg=(.*?),task=.*,pid=(\d+),uid=\d+$`),
+		// Each of them is told of as killed then, the chosen one once more.
+		together: regexp.MustCompile(`^Tasks in .* are going to be killed due to memory\.oom\.group set$`),
 
 		oldContext: regexp.MustCompile(`^Task in (.*?) killed as a result of limit of (.*)$`),
 		oldChosen:  regexp.MustCompile(`^(` + ofCgroup + `|Out of memory(?: \([a-z_]+\))?): Kill process (\d+) \(.*\) score \d+ or sacrifice child$`),
@@ -77,6 +81,9 @@ func (r *killReader) read(record Record, boot time.Time) (Kill, bool) {
 	}
 	out := Kill{Sequence: record.Sequence, Time: boot.Add(record.SinceBoot)}
 	if m := r.killed.FindStringSubmatch(record.Text); m != nil {
+		if r.rest {
+			return Kill{}, false
+		}
 		var err error
 		if out.PID, err = strconv.Atoi(m[2]); err != nil {
 			return Kill{}, false
@@ -106,6 +113,11 @@ func (r *killReader) readContext(text string) bool {
 		if pid, err := strconv.Atoi(m[3]); err == nil {
 			r.said = whose{pid, m[2], m[1]}
 		}
+		r.rest = false
+		return true
+	}
+	if r.together.MatchString(text) {
+		r.rest = true
 		return true
 	}
 	if m := r.oldContext.FindStringSubmatch(text); m != nil {

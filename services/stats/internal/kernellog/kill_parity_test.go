@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,6 +84,17 @@ var kills = map[string]struct {
 			Cgroup: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podeded_8c65.slice/cri-containerd-ec9e.scope",
 			Limit:  "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podeded_8c65.slice",
 		},
+	},
+	"6.1, of a container whose processes go together, and the one who was chosen twice": {
+		[]string{
+			"stress invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=985",
+			"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=4f1c,mems_allowed=0,oom_memcg=/kubepods/pod7b1d,task_memcg=/kubepods/pod7b1d/4f1c,task=stress,pid=4321,uid=0",
+			"Memory cgroup out of memory: Killed process 4321 (stress) total-vm:270372kB, anon-rss:64556kB, file-rss:272kB, shmem-rss:0kB, UID:0 pgtables:172kB oom_score_adj:985",
+			"Tasks in /kubepods/pod7b1d/4f1c are going to be killed due to memory.oom.group set",
+			"Memory cgroup out of memory: Killed process 4300 (sh) total-vm:2372kB, anon-rss:56kB, file-rss:272kB, shmem-rss:0kB, UID:0 pgtables:44kB oom_score_adj:985",
+			"Memory cgroup out of memory: Killed process 4321 (stress) total-vm:270372kB, anon-rss:64556kB, file-rss:272kB, shmem-rss:0kB, UID:0 pgtables:172kB oom_score_adj:985",
+		},
+		Kill{Process: "stress", PID: 4321, Cgroup: "/kubepods/pod7b1d/4f1c", Limit: "/kubepods/pod7b1d"},
 	},
 	"6.1, of the machine": {
 		[]string{
@@ -170,6 +182,17 @@ func TestKillsOfEachKernelAreReadAsCadvisorsParserReadsThem(t *testing.T) {
 		if err := alike(got[0], theirs[0]); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestAKillAfterThatOfAWholeContainerIsOneOfItsOwn: what goes with the first ends where the next
+// begins.
+func TestAKillAfterThatOfAWholeContainerIsOneOfItsOwn(t *testing.T) {
+	together := kills["6.1, of a container whose processes go together, and the one who was chosen twice"]
+	machine := kills["6.1, of the machine"]
+	got := ours(slices.Concat(together.lines, machine.lines, together.lines))
+	if want := []Kill{together.want, machine.want, together.want}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

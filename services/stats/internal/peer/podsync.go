@@ -123,7 +123,8 @@ func change(f *podsyncv1.WatchContainersResponse) inventory.Change {
 	for _, c := range f.GetContainers() {
 		container := inventory.Container{
 			ID: c.GetId(), SandboxID: c.GetSandboxId(), Pod: pod(c.GetPod()), Name: c.GetName(), Attempt: c.GetAttempt(),
-			Image: c.GetImage(), Running: c.GetState() == podsyncv1.ContainerState_CONTAINER_STATE_RUNNING, LogDir: c.GetLogDir(),
+			Image: c.GetImage(), Running: c.GetState() == podsyncv1.ContainerState_CONTAINER_STATE_RUNNING,
+			Ended: c.GetState() == podsyncv1.ContainerState_CONTAINER_STATE_EXITED, LogDir: c.GetLogDir(),
 		}
 		if t := c.GetStartTime(); t.IsValid() && t.GetSeconds() > 0 {
 			container.StartTime = t.AsTime()

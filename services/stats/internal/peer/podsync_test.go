@@ -107,7 +107,7 @@ func TestEachContainerHasItsNamesAndPlaces(t *testing.T) {
 		Sandboxes: []inventory.Sandbox{{ID: "s", Pod: pod, Attempt: 1, CreateTime: at, CgroupParent: "/kubepods/podu"}},
 		Containers: []inventory.Container{
 			{ID: "c", SandboxID: "s", Pod: pod, Name: "web", Attempt: 2, Image: "app", Running: true, StartTime: at, LogDir: "/logs"},
-			{ID: "d"}, // It never started: the first second of 1970 is no time.
+			{ID: "d", Ended: true}, // It never started: the first second of 1970 is no time.
 		},
 		Volumes: []inventory.PodVolumes{{Pod: pod, Volumes: []inventory.Volume{{Name: "v", HostPath: "/v", Ephemeral: true, InMemory: true, PVC: "claim"}, {Name: "d", Driven: true}}}},
 	}

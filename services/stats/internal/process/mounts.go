@@ -61,5 +61,5 @@ func overlaid(file string) (is bool) {
 // Mounted has found called with the mounts that a process sees until it wants no more: the
 // number of each, and which directory of its filesystem it has, as the kernel quotes it.
 func (p Proc) Mounted(pid int, found func(number uint64, dir string) (more bool)) {
-	mounts(filepath.Join(string(p), strconv.Itoa(pid), "mountinfo"), func(m mount) bool { return found(m.number, m.root) })
+	mounts(filepath.Join(p.living(pid), "mountinfo"), func(m mount) bool { return found(m.number, m.root) })
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -50,7 +49,15 @@ var held = [...]string{"exe", "cwd", "root"}
 // any more, whatever its kind: each has an inode. One that is open twice is found twice.
 // False: ctx was done before all were looked at. A process that ended has none.
 func (p Proc) Unlinked(ctx context.Context, pid int, found func(Unlinked)) (all bool) {
-	dir := filepath.Join(string(p), strconv.Itoa(pid))
+	dirs, all := p.tables(ctx, pid)
+	for _, dir := range dirs {
+		all = unlinkedOf(ctx, dir, found) && all
+	}
+	return all
+}
+
+// unlinkedOf is Unlinked of a process's or a thread's directory.
+func unlinkedOf(ctx context.Context, dir string, found func(Unlinked)) (all bool) {
 	f, err := os.Open(filepath.Join(dir, "fd"))
 	if err != nil {
 		return true

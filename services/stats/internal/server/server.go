@@ -40,7 +40,7 @@ func New(deps Deps) *Server { return &Server{Deps: deps} }
 
 // GetSummary implements StatsService.
 func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
-	asked := collector.Asked{OnlyCPUAndMemory: r.GetOnlyCpuAndMemory(), Renew: r.GetRenewDisk(), RenewLayers: r.GetRenewLayers()}
+	asked := collector.Asked{OnlyCPUAndMemory: r.GetOnlyCpuAndMemory(), Renew: r.GetRenewDisk(), RenewLayers: r.GetRenewLayers(), Ended: r.GetCountEnded()}
 	if t := r.GetRenewSince(); t.IsValid() {
 		asked.Since = t.AsTime()
 	}

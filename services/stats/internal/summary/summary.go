@@ -23,7 +23,10 @@ type Facts struct {
 	// NodeName and BootTime describe the node.
 	NodeName string
 	BootTime time.Time
-	// Rows are the measured cgroups, Pods those that run.
+	// Rows are the measured cgroups, Pods those that run. Of who is to have what has ended
+	// counted, too, Pods are all that are left and have those containers: the document
+	// shows them without CPU and memory, and older instances without their names, for
+	// those count for no limit.
 	Rows []sampler.Row
 	Pods []inventory.PresentPod
 	// System are the system containers to show.
@@ -150,8 +153,16 @@ func (b *builder) pod(p inventory.PresentPod) statsapi.PodStats {
 		processes += processCount(sandbox)
 		out.Network = network(sandbox)
 	}
-	out.ProcessStats = &statsapi.ProcessStats{ProcessCount: &processes}
+	if p.Sandbox.ID != "" { // Else nobody knows.
+		out.ProcessStats = &statsapi.ProcessStats{ProcessCount: &processes}
+	}
+	for _, c := range p.Ended {
+		out.Containers = append(out.Containers, b.container(c, nil))
+	}
 	b.storage(p, &out)
+	for _, c := range p.Older {
+		out.Containers = append(out.Containers, statsapi.ContainerStats{StartTime: metav1.NewTime(c.StartTime), Rootfs: b.rootfs(c.ID)})
+	}
 	return out
 }
 

@@ -94,7 +94,12 @@ type GetSummaryRequest struct {
 	CountThreads bool `protobuf:"varint,4,opt,name=count_threads,json=countThreads,proto3" json:"count_threads,omitempty"`
 	// With renew_disk: what was measured since then is not measured again. Unset: all is. An
 	// older stats measures all.
-	RenewSince    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=renew_since,json=renewSince,proto3" json:"renew_since,omitempty"`
+	RenewSince *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=renew_since,json=renewSince,proto3" json:"renew_since,omitempty"`
+	// Count what is left on disks by what has ended, too: containers that do not run, which
+	// the summary has without CPU and memory, and without a name where a newer instance is
+	// there; and pods without a ready sandbox. It is for evictions: the kubelet's own
+	// document does not have them, and an older stats does not count them.
+	CountEnded    bool `protobuf:"varint,6,opt,name=count_ended,json=countEnded,proto3" json:"count_ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -162,6 +167,13 @@ func (x *GetSummaryRequest) GetRenewSince() *timestamppb.Timestamp {
 		return x.RenewSince
 	}
 	return nil
+}
+
+func (x *GetSummaryRequest) GetCountEnded() bool {
+	if x != nil {
+		return x.CountEnded
+	}
+	return false
 }
 
 // Response of GetSummary.
@@ -1379,7 +1391,7 @@ var File_polylet_stats_v1_stats_proto protoreflect.FileDescriptor
 
 const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe6\x01\n" +
+	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x02\n" +
 	"\x11GetSummaryRequest\x12-\n" +
 	"\x13only_cpu_and_memory\x18\x01 \x01(\bR\x10onlyCpuAndMemory\x12\x1d\n" +
 	"\n" +
@@ -1387,7 +1399,9 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\frenew_layers\x18\x03 \x01(\bR\vrenewLayers\x12#\n" +
 	"\rcount_threads\x18\x04 \x01(\bR\fcountThreads\x12;\n" +
 	"\vrenew_since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"renewSince\"\xba\x02\n" +
+	"renewSince\x12\x1f\n" +
+	"\vcount_ended\x18\x06 \x01(\bR\n" +
+	"countEnded\"\xba\x02\n" +
 	"\x12GetSummaryResponse\x12!\n" +
 	"\fsummary_json\x18\x01 \x01(\fR\vsummaryJson\x12\x1a\n" +
 	"\bnameless\x18\x02 \x01(\bR\bnameless\x12K\n" +

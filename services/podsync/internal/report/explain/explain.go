@@ -18,7 +18,7 @@ import (
 )
 
 // Trouble is why the pod is not what others take it for: the apiserver does not have
-// its status, or not all of it, or its manifest cannot be used.
+// its status, or not all of it, its manifest cannot be used, or its volumes are not up to date.
 type Trouble struct {
 	// Message of the last attempt; empty when it went well.
 	Message string
@@ -33,6 +33,8 @@ type Trouble struct {
 	// runs; empty when nothing is.
 	Manifest      string
 	ManifestSince time.Time
+	// Volumes are those that could not be brought up to date; the pod goes on with them.
+	Volumes []podstate.StaleVolume
 }
 
 // RefusedPart is one part of a status.
@@ -141,6 +143,14 @@ func refine(w podstate.Wait, s timeline.Running) podstate.Wait {
 		w.Object = s.Object
 		w.Reason = fmt.Sprintf("volume %s (%s) is not set up yet", s.Object, s.Detail)
 		w.Advice = "if it does not end, look at the server behind the volume and at the node's mounts"
+	case timeline.Unmount:
+		w.Object = s.Object
+		w.Reason = fmt.Sprintf("volume %s (%s) is not unmounted yet", s.Object, s.Detail)
+		w.Advice = "if it does not end, look at the server or driver behind the volume, then who keeps the mount busy: findmnt, fuser -m"
+	case timeline.UnmountAgain:
+		w.Object = s.Object
+		w.Reason = fmt.Sprintf("volume %s could not be unmounted: %s", s.Object, plain(s.Detail))
+		w.Advice = "mend what the error names; it is tried again by itself, and other volumes of the pod do not wait for it"
 	case timeline.Place:
 		w.Reason = "it waits for its turn: the runtime is given only so many pods at once; " + w.Reason
 		w.Advice = "if it does not end, other pods' starts or stops hang in the runtime: look at its log"
@@ -171,13 +181,31 @@ func withAttempt(reason string, line []timeline.Entry, container string) string 
 	return reason
 }
 
+// mostVolumesNamed is how many volumes are named that are not up to date.
+const mostVolumesNamed = 10
+
+// outdated is of volumes that a pod goes on with as they are.
+func outdated(volumes []podstate.StaleVolume) []podstate.Wait {
+	var out []podstate.Wait
+	for _, v := range volumes[:min(len(volumes), mostVolumesNamed)] {
+		out = append(out, podstate.Wait{
+			Kind: "volume", Object: v.Volume, Reason: "the volume stays as it is, since it cannot be brought up to date: " + plain(v.Why), Since: v.Since, Retry: v.Retry,
+			Advice: "the pod goes on with what the volume has; mend what the error names, or create what it does not find",
+		})
+	}
+	if more := len(volumes) - mostVolumesNamed; more > 0 {
+		out = append(out, podstate.Wait{Kind: "volume", Reason: fmt.Sprintf("%d more volumes cannot be brought up to date", more)})
+	}
+	return out
+}
+
 // unsent is what the apiserver does not have of the status, and what the manifest
 // does not have of the pod; t may be nil.
 func unsent(t *Trouble) []podstate.Wait {
 	if t == nil {
 		return nil
 	}
-	var out []podstate.Wait
+	out := outdated(t.Volumes)
 	if t.Manifest != "" {
 		out = append(out, podstate.Wait{
 			Kind: "manifest", Reason: "the pod of the last good content goes on: " + t.Manifest, Since: t.ManifestSince,

@@ -42,6 +42,18 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 			},
 			want: [][3]string{{"volume", "home", "hostPath /h"}, {"volume", "data", "not found"}},
 		},
+		"each volume that is not unmounted": {
+			waits: []podstate.Wait{{Kind: "termination", Action: podstate.Key{Kind: podstate.TeardownVolumes}, Reason: "the volumes are being unmounted"}},
+			running: []timeline.Running{
+				{Action: "tear down volumes", What: timeline.Unmount, Object: "data", Detail: "kubernetes.io/csi:a", Since: now},
+				{Action: "tear down volumes", What: timeline.UnmountAgain, Object: "home", Detail: "rpc error: code = Internal desc = it is busy", Since: now},
+			},
+			want: [][3]string{{"termination", "data", "(kubernetes.io/csi:a) is not unmounted yet"}, {"termination", "home", "could not be unmounted: it is busy"}},
+		},
+		"a volume that is not up to date": {
+			trouble: &Trouble{Volumes: []podstate.StaleVolume{{Volume: "data", Why: "MountVolume.SetUp failed: rpc error: code = Internal desc = sealed", Since: now, Retry: now.Add(time.Minute)}}},
+			want:    [][3]string{{"volume", "data", "cannot be brought up to date: MountVolume.SetUp failed: sealed"}},
+		},
 		"a preStop hook that hangs": {
 			waits:   []podstate.Wait{kill},
 			running: []timeline.Running{{Action: "kill container", ActionObject: "c", What: timeline.PreStop, Object: "c", Detail: "exec"}},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/status"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
@@ -25,6 +26,7 @@ type ears struct {
 	renewed []types.UID
 	sent    status.Trouble
 	stale   source.Stale
+	volumes []podstate.StaleVolume
 }
 
 func (e *ears) Pod(pod *v1.Pod, _, reason, message string) {
@@ -44,6 +46,8 @@ func (e *ears) Set(name string, ready bool, message string) {
 
 func (e *ears) Trouble(types.UID) (status.Trouble, bool) { return e.sent, e.sent.Err != nil }
 func (e *ears) Stale(types.UID) (source.Stale, bool)     { return e.stale, e.stale.Err != nil }
+
+func (e *ears) Of(types.UID) []podstate.StaleVolume { return e.volumes }
 
 func notices() (Notices, *ears) {
 	e := &ears{}
@@ -108,9 +112,16 @@ func TestAFailedProbeStandsInTheEventsAndTheTimeline(t *testing.T) {
 	}
 }
 
+func TestAVolumeThatIsNotUpToDateIsTrouble(t *testing.T) {
+	e := &ears{volumes: []podstate.StaleVolume{{Volume: "v", Why: "not found"}}}
+	if got := (Troubles{Statuses: e, Sources: e, Volumes: e}).Of("u"); got == nil || !slices.Equal(got.Volumes, e.volumes) {
+		t.Errorf("it is %+v", got)
+	}
+}
+
 func TestTroubleIsWhatTheApiserverLacksAndWhichManifestIsOld(t *testing.T) {
 	e := &ears{}
-	of := Troubles{Statuses: e, Sources: e}.Of
+	of := Troubles{Statuses: e, Sources: e, Volumes: e}.Of
 	if got := of("u"); got != nil {
 		t.Errorf("without trouble it is %+v", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/explain"
 	"github.com/polylet/polylet/services/podsync/internal/report/status"
 )
@@ -18,21 +19,28 @@ type Sources interface {
 	Stale(uid types.UID) (source.Stale, bool)
 }
 
+// Volumes know which volumes pods go on with though they are not up to date; *volume.Stale has it.
+type Volumes interface {
+	Of(uid types.UID) []podstate.StaleVolume
+}
+
 // Troubles says what explain cannot see in a pod. Safe for concurrent use.
 type Troubles struct {
 	Statuses Statuses
 	Sources  Sources
+	Volumes  Volumes
 }
 
-// Of says why the apiserver does not have a pod's status, or the pod not what
-// its manifest says; nil when nothing of that is so.
+// Of says why the apiserver does not have a pod's status, the pod not what its
+// manifest says, or its volumes not what they should; nil when nothing of that is so.
 func (t Troubles) Of(uid types.UID) *explain.Trouble {
 	sent, unwritten := t.Statuses.Trouble(uid)
 	stale, old := t.Sources.Stale(uid)
-	if !unwritten && !old {
+	volumes := t.Volumes.Of(uid)
+	if !unwritten && !old && len(volumes) == 0 {
 		return nil
 	}
-	out := &explain.Trouble{Away: sent.Away, Since: sent.Since, Retry: sent.Retry}
+	out := &explain.Trouble{Volumes: volumes, Away: sent.Away, Since: sent.Since, Retry: sent.Retry}
 	if old {
 		out.Manifest, out.ManifestSince = stale.Err.Error(), stale.Since
 	}

@@ -41,6 +41,10 @@ const (
 	PostStart = "postStart hook"
 	// Volume is the step that sets one volume up.
 	Volume = "set up volume"
+	// Unmount is the step that takes one volume down, and UnmountAgain what waits after it
+	// has failed; its detail says how.
+	Unmount      = "unmount volume"
+	UnmountAgain = "wait to unmount the volume again"
 	// Place is the step that waits for a place among the parallel starts or stops.
 	Place = "wait for a place"
 	// PullTurn is the step that waits until an image's pull may begin; its detail says

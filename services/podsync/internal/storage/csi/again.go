@@ -16,9 +16,11 @@ func (c *Volumes) publishAgain(ctx context.Context, st *state, w wanted) {
 	st.published[w.dir] = cancel
 	c.begin(func() {
 		defer cancel()
+		defer c.deps.Stale.Good(w.pod.UID, w.name)
 		failing := false
+		pause := c.cfg.Again + rand.N(c.cfg.Again/2)
 		for {
-			t := time.NewTimer(c.cfg.Again + rand.N(c.cfg.Again/2))
+			t := time.NewTimer(pause)
 			select {
 			case <-t.C:
 			case <-ctx.Done():
@@ -28,6 +30,12 @@ func (c *Volumes) publishAgain(ctx context.Context, st *state, w wanted) {
 			err := c.publishOnce(ctx, w)
 			if ctx.Err() != nil || errors.Is(err, errGone) {
 				return
+			}
+			pause = c.cfg.Again + rand.N(c.cfg.Again/2)
+			if err != nil {
+				c.deps.Stale.Failed(w.pod, w.name, err, time.Now().Add(pause))
+			} else {
+				c.deps.Stale.Good(w.pod.UID, w.name)
 			}
 			if (err != nil) != failing {
 				failing = err != nil

@@ -3,11 +3,15 @@ package csi
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // publishedTimes waits until the driver was asked to publish so many times.
@@ -72,5 +76,48 @@ func TestADeviceWhoseDriverWantsThatIsPublishedAgainAsLongAsItIsThere(t *testing
 	time.Sleep(50 * time.Millisecond) // as many rounds as ten
 	if more := len(b.driver.Published()) - n; more > 0 {
 		t.Errorf("after it was unpublished it was published %d times", more)
+	}
+}
+
+// toldOnPods are the events of pods.
+type toldOnPods chan string
+
+func (e toldOnPods) Pod(_ *v1.Pod, _, reason, message string) {
+	select {
+	case e <- reason + ": " + message:
+	default:
+	}
+}
+
+func (toldOnPods) Volume(*v1.PersistentVolume, string, string, string) {}
+
+// TestThatAVolumeCannotBePublishedAgainIsSaidOnThePodUntilItIs: with a kubelet FailedMount.
+func TestThatAVolumeCannotBePublishedAgainIsSaidOnThePodUntilItIs(t *testing.T) {
+	b := newBench(t, nil)
+	b.cfg.Again = 5 * time.Millisecond
+	events := make(toldOnPods, 10)
+	b.deps.Stale = volume.NewStale(events)
+	b.register(t)
+	yes := true
+	b.cluster.driver.Spec.RequiresRepublish = &yes
+	r := b.request()
+	if _, err := b.Setup(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	b.fault("NodePublishVolume", func(context.Context) error { return status.Error(codes.Internal, "the vault is sealed") })
+	b.publishedTimes(t, len(b.driver.Published())+5)
+	if got := <-events; !strings.HasPrefix(got, `FailedMount: MountVolume.SetUp failed for volume "`+r.Volume.Name+`" : `) || !strings.Contains(got, "the vault is sealed") {
+		t.Errorf("said is %q", got)
+	}
+	if all := b.deps.Stale.Of(r.Pod.UID); len(all) != 1 || all[0].Volume != r.Volume.Name || all[0].Retry.IsZero() {
+		t.Errorf("not up to date are %+v", all)
+	}
+	if n := len(events); n != 0 {
+		t.Errorf("of five failures in a row it was said %d times more", n)
+	}
+	b.fault("NodePublishVolume", nil)
+	b.publishedTimes(t, len(b.driver.Published())+3)
+	if all := b.deps.Stale.Of(r.Pod.UID); len(all) != 0 {
+		t.Errorf("once it was published again, not up to date are %+v", all)
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // Objects are the API objects that say how a volume is published.
@@ -94,6 +95,8 @@ type Deps struct {
 	Pods Pods
 	// Events may be nil.
 	Events ownership.Events
+	// Stale keeps which volumes could not be published again; may be nil.
+	Stale *volume.Stale
 	// Cluster may be nil: drivers are asked once for how many volumes the node can have.
 	Cluster Cluster
 	// Metrics may be nil.

@@ -61,7 +61,7 @@ func (s *Set) claimed(ctx context.Context, r Request, ref claims.Reference) (str
 	if !known {
 		before, known = s.keptBound(pod.UID, v.Name)
 	}
-	claim, err := s.resolve(ctx, &r, ref)
+	claim, err := s.resolveSome(ctx, &r, ref)
 	if err == nil && known && before.PV != r.PV.Name {
 		err = ref.Failed(fmt.Errorf("it is bound to %s now, and the pod was given %s; delete the pod", r.PV.Name, before.PV))
 	}
@@ -101,6 +101,16 @@ func (s *Set) attach(ctx context.Context, r *Request) error {
 		return d.Attach(ctx, *r)
 	}
 	return errors.New("this node has no CSI drivers")
+}
+
+// resolveSome is resolve, for so many volumes of a pod at once: a spec may name hundreds.
+func (s *Set) resolveSome(ctx context.Context, r *Request, ref claims.Reference) (*v1.PersistentVolumeClaim, error) {
+	leave, err := s.lane(ctx, r.Pod.UID, "claims")
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return s.resolve(ctx, r, ref)
 }
 
 // resolve finds the volume that a claim is bound to for a request, and returns the claim,
@@ -212,7 +222,7 @@ func (s *Set) mountAs(ctx context.Context, r Request, ref claims.Reference, b *b
 		return s.local(ctx, pod, ref, pv, *b, c)
 	case b.Kind == claims.CSI:
 		end()
-		made, err := s.deps.CSI.Setup(ctx, r)
+		made, err := s.drive(ctx, r, pv.Spec.CSI.Driver)
 		if err == nil {
 			b.Begun, b.Labelled = b.Begun || b.Labelled != made.Labelled, made.Labelled
 		}

@@ -29,12 +29,23 @@ func (s *Set) setupDisk(ctx context.Context, r Request) (Made, error) {
 
 // makeDisk has a disk's volume made. A disk may answer as little as a server.
 func (s *Set) makeDisk(ctx context.Context, r Request) (Made, error) {
-	done, err := s.askServer(ctx, r.Pod.UID)
+	done, err := s.askServer(ctx, r.Pod.UID, portal(r))
 	if err != nil {
 		return Made{}, err
 	}
 	defer done()
 	return s.deps.Disks.Setup(ctx, r)
+}
+
+// portal is the iSCSI target's, which may not answer; of a fabric there is one.
+func portal(r Request) string {
+	switch {
+	case r.Volume.ISCSI != nil:
+		return r.Volume.ISCSI.TargetPortal
+	case r.PV != nil && r.PV.Spec.ISCSI != nil:
+		return r.PV.Spec.ISCSI.TargetPortal
+	}
+	return pluginFC
 }
 
 // mapper is a Driver that says where it shows a device for all pods.

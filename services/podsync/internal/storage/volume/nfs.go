@@ -48,22 +48,36 @@ func asOptions(options []string, is bool) []string {
 	return slices.Compact(options)
 }
 
-// askServer waits until a pod may ask one more server. Each that does not answer takes a
-// thread and two programs, for longer than its volume is waited for, and whoever makes pods
-// says how many there are.
-func (s *Set) askServer(ctx context.Context, uid types.UID) (done func(), err error) {
-	s.mu.Lock()
-	st := s.pods[uid]
-	s.mu.Unlock()
+// ofOneServer is for how many volumes of a pod one server is asked at once: fewer than there are
+// places, which are for other servers' volumes.
+const ofOneServer = atOnce / 2
+
+// askServer waits until a pod may ask a server for one more volume. Each that does not answer
+// takes a thread and two programs, for longer than its volume is waited for, and whoever makes
+// pods says how many there are.
+func (s *Set) askServer(ctx context.Context, uid types.UID, server string) (done func(), err error) {
+	st := s.known(uid)
 	if st == nil {
 		return nil, errTornDown
 	}
+	leave, err := st.lanes.enter(ctx, "server "+server, ofOneServer)
+	if err != nil {
+		return nil, err
+	}
 	select {
 	case st.remotes <- struct{}{}:
-		return func() { <-st.remotes }, nil
+		return func() { <-st.remotes; leave() }, nil
 	case <-ctx.Done():
+		leave()
 		return nil, context.Cause(ctx)
 	}
+}
+
+// known is the state of a pod; nil when there is none.
+func (s *Set) known(uid types.UID) *podState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pods[uid]
 }
 
 // mountNFS mounts a directory of a server unless it is mounted. Where that fails nothing
@@ -79,7 +93,7 @@ func (s *Set) mountNFS(ctx context.Context, uid types.UID, source *v1.NFSVolumeS
 	if err != nil || mounted {
 		return err
 	}
-	done, err := s.askServer(ctx, uid)
+	done, err := s.askServer(ctx, uid, source.Server)
 	if err != nil {
 		return err
 	}

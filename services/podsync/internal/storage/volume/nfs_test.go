@@ -184,7 +184,7 @@ func TestAPodAsksOnlySoManyServersThatDoNotAnswerAtOnce(t *testing.T) {
 		f.set.deps.Mounter, f.set.deps.Pods = servers, nil
 		var volumes []v1.Volume
 		for i := range 3 * atOnce {
-			volumes = append(volumes, nfsVolume(fmt.Sprint("v", i), v1.NFSVolumeSource{Server: "s", Path: "/d"}))
+			volumes = append(volumes, nfsVolume(fmt.Sprint("v", i), v1.NFSVolumeSource{Server: fmt.Sprint("s", i%3), Path: "/d"}))
 		}
 		pod := podWith(volumes...)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -201,6 +201,41 @@ func TestAPodAsksOnlySoManyServersThatDoNotAnswerAtOnce(t *testing.T) {
 		}
 		if n := servers.asked.Load(); n != 0 {
 			t.Errorf("%d are asked after the pod's end", n)
+		}
+	})
+}
+
+// hung is a Mounter of which one server does not answer.
+type hung struct{ *mount.Fake }
+
+func (h hung) Remote(ctx context.Context, source, target, filesystem string, options []string) error {
+	if strings.HasPrefix(source, "hung:") {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return h.Fake.Remote(ctx, source, target, filesystem, options)
+}
+
+// TestTheVolumesOfAServerThatDoesNotAnswerHoldUpNoOtherServers, however many a pod has.
+func TestTheVolumesOfAServerThatDoesNotAnswerHoldUpNoOtherServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.set.deps.Mounter, f.set.deps.Pods = hung{f.mounts}, nil
+		var volumes []v1.Volume
+		for i := range 2 * atOnce {
+			volumes = append(volumes, nfsVolume(fmt.Sprint("v", i), v1.NFSVolumeSource{Server: "hung", Path: "/d"}))
+		}
+		pod := podWith(append(volumes, nfsVolume("w", v1.NFSVolumeSource{Server: "other", Path: "/d"}))...)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := f.set.Setup(ctx, pod); err == nil {
+			t.Error("it is set up")
+		}
+		if _, up := f.set.HostPath(pod.UID, "w"); !up {
+			t.Error("the other server's volume is not set up")
+		}
+		if err := f.set.Teardown(t.Context(), pod.UID); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -19,7 +19,14 @@ const refreshTimeout = time.Minute
 
 // retries is how a failed refresh is tried again.
 func retries() workqueue.TypedRateLimiter[types.UID] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](500*time.Millisecond, 2*time.Minute)
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, lastRetry)
+}
+
+const firstRetry, lastRetry = 500 * time.Millisecond, 2 * time.Minute
+
+// delay is how soon a refresh is tried again that has failed so often before.
+func delay(failures int) time.Duration {
+	return min(firstRetry<<min(failures, 16), lastRetry)
 }
 
 // Run keeps the content of volumes current until ctx is done.
@@ -124,7 +131,7 @@ func (s *Set) refreshNext(ctx context.Context, queue workqueue.TypedRateLimiting
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
-	pod, err := s.refresh(ctx, uid)
+	pod, err := s.refresh(ctx, uid, delay(queue.NumRequeues(uid)))
 	if err == nil {
 		queue.Forget(uid)
 		return true
@@ -171,8 +178,9 @@ func (s *Set) hand(uid types.UID) (done func(), mayGo bool) {
 }
 
 // refresh writes the content of a pod's volumes again, of those that were set
-// up; setting up the others is Setup's, asked for by the pod's worker.
-func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
+// up; setting up the others is Setup's, asked for by the pod's worker. retry is how soon what
+// fails is tried again.
+func (s *Set) refresh(ctx context.Context, uid types.UID, retry time.Duration) (*v1.Pod, error) {
 	st, leave := s.tryEnter(uid)
 	if st == nil {
 		return nil, nil
@@ -194,5 +202,20 @@ func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 	results := s.each(ctx, pod, func(v *v1.Volume) bool { return up[v.Name] && s.refreshes(v) }, func(ctx context.Context, r Request) (Made, error) {
 		return s.drivers[plugin(r.Volume)].(Refresher).Refresh(ctx, r)
 	})
+	s.stale(pod, results, retry)
 	return pod, s.record(ctx, st, pod, results)
+}
+
+// stale keeps which of a pod's volumes could not be refreshed, and tells its owner.
+func (s *Set) stale(pod *v1.Pod, results map[string]result, retry time.Duration) {
+	for i := range pod.Spec.Volumes {
+		name := pod.Spec.Volumes[i].Name
+		switch r, done := results[name]; {
+		case !done || r.unused:
+		case r.err == nil:
+			s.deps.Stale.Good(pod.UID, name)
+		default:
+			s.deps.Stale.Failed(pod, name, r.err, time.Now().Add(retry))
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -49,11 +50,14 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 		chosen[name] = true
 	}
 	results := s.each(ctx, pod, func(v *v1.Volume) bool { return len(volumes) == 0 || chosen[v.Name] }, s.setup)
+	for name := range results {
+		s.deps.Stale.Good(pod.UID, name) // what fails now the planner says
+	}
 	return s.record(ctx, st, pod, results)
 }
 
-// atOnce is how many volumes of a pod are set up at once: the files of each are held
-// until they are written.
+// atOnce is how many volumes of a pod are set up at once of those that share their places: the
+// files of each are held until they are written.
 const atOnce = 16
 
 // each has the chosen volumes made, many at once, as far as containers use them: what one
@@ -62,7 +66,6 @@ func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) boo
 	results := make(map[string]result, len(pod.Spec.Volumes))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	places := make(chan struct{}, atOnce)
 	used := claims.Used(pod)
 	mounts := sync.OnceValue(func() *mountIndex { return indexMounts(pod) })
 	for i := range pod.Spec.Volumes {
@@ -76,14 +79,8 @@ func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) boo
 			mu.Unlock()
 			continue
 		}
-		places <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-places }()
-			began := time.Now()
-			ended := timeline.Start(ctx, timeline.Volume, v.Name, sourceOf(v))
-			made, err := do(ctx, s.request(pod, v, mounts))
-			ended(err)
-			s.deps.Metrics.Volume("volume_mount", s.shownMount(pod.UID, v, made.Path), began, err)
+			made, err := s.one(ctx, s.request(pod, v, mounts), do)
 			mu.Lock()
 			defer mu.Unlock()
 			results[v.Name] = result{Made: made, err: err}
@@ -91,6 +88,59 @@ func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) boo
 	}
 	wg.Wait()
 	return results
+}
+
+// one has a volume made when there is a place for that.
+func (s *Set) one(ctx context.Context, r Request, do func(context.Context, Request) (Made, error)) (Made, error) {
+	ended := timeline.Start(ctx, timeline.Volume, r.Volume.Name, sourceOf(r.Volume))
+	leave, err := s.lane(ctx, r.Pod.UID, laneOf(r.Volume))
+	if err != nil {
+		ended(err)
+		return Made{}, err
+	}
+	defer leave()
+	began := time.Now()
+	made, err := do(ctx, r)
+	ended(err)
+	s.deps.Metrics.Volume("volume_mount", s.shownMount(r.Pod.UID, r.Volume, made.Path), began, err)
+	return made, err
+}
+
+// laneOf says with whose volumes one shares its places; empty for one for which nobody is waited
+// for here: its driver or server, which may not answer, holds up its own volumes alone.
+func laneOf(v *v1.Volume) string {
+	switch {
+	case isContent(v):
+		return "content"
+	case ofClaim(v), v.CSI != nil, v.NFS != nil, isDisk(v):
+		return ""
+	}
+	return plugin(v)
+}
+
+// lane waits for one of the places of a pod that a volume shares with others.
+func (s *Set) lane(ctx context.Context, uid types.UID, name string) (leave func(), err error) {
+	if name == "" {
+		return func() {}, nil
+	}
+	st := s.known(uid)
+	if st == nil {
+		return nil, errTornDown
+	}
+	if leave, err = st.lanes.enter(ctx, name, atOnce); err != nil {
+		return nil, fmt.Errorf("%d others of its pod are under way: %w", atOnce, err)
+	}
+	return leave, nil
+}
+
+// drive has a CSI driver make a volume.
+func (s *Set) drive(ctx context.Context, r Request, driver string) (Made, error) {
+	leave, err := s.lane(ctx, r.Pod.UID, "driver "+driver)
+	if err != nil {
+		return Made{}, err
+	}
+	defer leave()
+	return s.deps.CSI.Setup(ctx, r)
 }
 
 // record keeps what was set up and plans the next refresh. What failed it returns, and
@@ -161,7 +211,12 @@ func (s *Set) setup(ctx context.Context, r Request) (Made, error) {
 			before.Path = path
 		}
 	}
-	return s.making(ctx, r.Pod.UID, r.Volume.Name, before, func(ctx context.Context, _ *chown) (Made, error) { return d.Setup(ctx, r) })
+	return s.making(ctx, r.Pod.UID, r.Volume.Name, before, func(ctx context.Context, _ *chown) (Made, error) {
+		if r.Volume.CSI != nil {
+			return s.drive(ctx, r, r.Volume.CSI.Driver)
+		}
+		return d.Setup(ctx, r)
+	})
 }
 
 // images are the volumes that the runtime mounts, whose images are pulled beside.

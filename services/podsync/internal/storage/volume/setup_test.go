@@ -1,12 +1,14 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
 
@@ -54,7 +57,7 @@ func TestAVolumeThatNoContainerMountsIsNotSetUp(t *testing.T) {
 			if err := f.set.Setup(t.Context(), pod); err != nil {
 				t.Error(err)
 			}
-			if _, err := f.set.refresh(t.Context(), pod.UID); err != nil {
+			if _, err := f.set.refresh(t.Context(), pod.UID, 0); err != nil {
 				t.Errorf("refreshed: %v", err)
 			}
 			plugins, err := names(filepath.Join(f.root, "pods/uid-1/volumes"))
@@ -141,4 +144,57 @@ func TestAVolumeThatADebugContainerMountsIsSetUpForIt(t *testing.T) {
 	if path, is := f.set.HostPath(pod.UID, "v"); !is || path == "" {
 		t.Errorf("it lies at %q", path)
 	}
+}
+
+// TestVolumesOfADriverThatHangsTakeNoOthersPlace: behind sixteen of them comes what podsync
+// makes by itself, and the volume of another driver.
+func TestVolumesOfADriverThatHangsTakeNoOthersPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &hangsAtFirst{fakeDriver: fakeDriver{}, hung: "a"}
+		f := withCSI(t, d)
+		f.set.deps.Pods = nil // nobody tries again
+		f.objects.setMap("cm", map[string]string{"k": "v"})
+		pod := podWith(slices.Concat(csiVolumes("a", 2*atOnce), csiVolumes("b", 1), []v1.Volume{configMapVolume("files", "cm")})...)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := f.set.Setup(ctx, pod)
+		failed := podstate.VolumeErrors(nil)
+		if !errors.As(err, &failed) || len(failed) != 2*atOnce {
+			t.Errorf("of the others %d have failed: %v", len(failed)-2*atOnce, err)
+		}
+		for _, name := range []string{"files", "b-0"} {
+			if _, up := f.set.HostPath("uid-1", name); !up {
+				t.Errorf("volume %s is not set up", name)
+			}
+		}
+		if d.most > atOnce {
+			t.Errorf("the driver was asked for %d at once", d.most)
+		}
+		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// hangsAtFirst is a driver that is asked by two names, one of which hangs.
+type hangsAtFirst struct {
+	fakeDriver
+
+	hung        string
+	asked, most int
+}
+
+func (d *hangsAtFirst) Setup(ctx context.Context, r Request) (Made, error) {
+	if r.Volume.CSI.Driver != d.hung {
+		return d.fakeDriver.Setup(ctx, r)
+	}
+	d.mu.Lock()
+	d.asked++
+	d.most = max(d.most, d.asked)
+	d.mu.Unlock()
+	<-ctx.Done()
+	d.mu.Lock()
+	d.asked--
+	d.mu.Unlock()
+	return Made{}, context.Cause(ctx)
 }

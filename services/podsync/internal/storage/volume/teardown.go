@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -58,7 +57,7 @@ func (s *Set) takeDown(ctx context.Context, uid types.UID, st *podState) (hadCla
 	}
 	hadClaims = s.mayHaveClaims(uid)
 	s.letGo(uid)
-	if err := s.removeAll(ctx, uid); err != nil {
+	if err := s.removeAll(ctx, uid, func() <-chan struct{} { return s.mayWork(st) }); err != nil {
 		return false, err
 	}
 	for _, d := range s.drivers {
@@ -92,6 +91,7 @@ func (s *Set) letGo(uid types.UID) {
 	}
 	s.deps.Objects.Release(uid)
 	s.deps.Tokens.Forget(uid)
+	s.deps.Stale.Forget(uid)
 	if s.deps.Certificates != nil {
 		s.deps.Certificates.Forget(uid)
 	}
@@ -124,145 +124,12 @@ func (st *podState) lacksClaimed() bool {
 	})
 }
 
-func (s *Set) removeAll(ctx context.Context, uid types.UID) error {
-	if err := s.removeSubPaths(ctx, uid); err != nil {
-		return err
-	}
-	var failed []error
-	for _, kind := range []string{volumesDir, devicesDir} {
-		all := filepath.Join(s.podDir(uid), kind)
-		plugins, err := names(all)
-		failed = append(failed, err)
-		for _, p := range plugins {
-			failed = append(failed, s.removePlugin(ctx, uid, filepath.Join(all, p), p, kind == devicesDir))
-		}
-		if errors.Join(failed...) == nil {
-			failed = append(failed, rmdir(all))
-		}
-	}
-	if err := errors.Join(failed...); err != nil {
-		return err
-	}
-	// What claims the pod has is forgotten last: until then its volumes are in use.
-	return errors.Join(removeTree(ctx, filepath.Join(s.podDir(uid), pluginsDir, pluginEmptyDir)), removeTree(ctx, s.claimsDir(uid)))
-}
-
-// removePlugin removes the volumes of one plugin, or its devices.
-func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin string, devices bool) error {
-	volumes, err := names(dir)
-	if err != nil {
-		return err
-	}
-	driver := s.drivers[plugin]
-	if driver == nil {
-		driver = foreign{shownName(plugin)}
-	}
-	end := driver.Teardown
-	if devices {
-		end = foreign{shownName(plugin)}.Unmap
-		if m, may := driver.(Mapper); may {
-			end = m.Unmap
-		}
-	}
-	failed := together(volumes, many(plugin), func(name string) error {
-		began := time.Now()
-		v := Remains{UID: uid, Name: name, Dir: filepath.Join(dir, name)}
-		shown := s.shownDriver(shownName(plugin), v.Dir)
-		err := end(ctx, v)
-		s.deps.Metrics.Volume("volume_unmount", shown, began, err)
-		return err
-	})
-	if failed != nil {
-		return failed
-	}
-	return rmdir(dir)
-}
-
 // unmountAndRemove removes a volume whose files are the pod's own.
 func unmountAndRemove(ctx context.Context, m mount.Mounter, dir string) error {
 	if err := m.Unmount(dir); err != nil {
 		return err
 	}
 	return removeTree(ctx, dir)
-}
-
-// many is how many volumes of a plugin are taken down at once: a server that does not
-// answer is waited for once, not once for each.
-func many(plugin string) int {
-	if plugin == pluginNFS || plugin == pluginISCSI || plugin == pluginFC {
-		return atOnce
-	}
-	return 1
-}
-
-// together does something with each, so many at once, and joins what failed in their order.
-func together(all []string, most int, do func(string) error) error {
-	failed := make([]error, len(all))
-	places := make(chan struct{}, most)
-	var wg sync.WaitGroup
-	for i, one := range all {
-		if most == 1 {
-			failed[i] = do(one)
-			continue
-		}
-		places <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-places }()
-			failed[i] = do(one)
-		})
-	}
-	wg.Wait()
-	return errors.Join(failed...)
-}
-
-// removeSubPaths ends the bind mounts of subPaths: volume/container/index. Those of a
-// server are waited for together.
-func (s *Set) removeSubPaths(ctx context.Context, uid types.UID) error {
-	root := filepath.Join(s.podDir(uid), subPathsDir)
-	all, err := subPaths(root)
-	if err != nil {
-		return err
-	}
-	if len(all) == 0 {
-		return removeTree(ctx, root)
-	}
-	served, err := s.deps.Mounter.Served(root)
-	if err != nil {
-		return err
-	}
-	var remote []string
-	for _, at := range all {
-		if served[at] {
-			remote = append(remote, at)
-			continue
-		}
-		if err := s.deps.Mounter.Unmount(at); err != nil {
-			return err
-		}
-	}
-	if err := together(remote, atOnce, func(at string) error { return s.deps.Mounter.UnmountRemote(ctx, at) }); err != nil {
-		return err
-	}
-	return removeTree(ctx, root)
-}
-
-// subPaths are the places below root where subPaths are mounted.
-func subPaths(root string) (all []string, err error) {
-	level := []string{root}
-	for range 3 {
-		var next []string
-		for _, dir := range level {
-			below, err := names(dir)
-			if err != nil {
-				return nil, err
-			}
-			for _, name := range below {
-				next = append(next, filepath.Join(dir, name))
-			}
-		}
-		level = next
-	}
-	return level, nil
 }
 
 // RemovePodDir removes what is left of <root>/pods/<uid> after Teardown. It

@@ -84,6 +84,8 @@ type Deps struct {
 	Apart Apart
 	// Events may be nil.
 	Events Events
+	// Stale keeps which volumes could not be brought up to date; may be nil.
+	Stale *Stale
 	// CSI makes the volumes of CSI drivers; nil when there are none.
 	CSI Driver
 	// Disks makes those of iSCSI targets and Fibre Channel fabrics; nil when there are none.
@@ -146,7 +148,9 @@ type podState struct {
 	again   bool                 // a refresh is wanted at the turn's end
 	bound   map[string]bound     // volume name -> what its claim is bound to
 	works   map[string]*work     // what is under way, by the shared volume's name
+	came    chan struct{}        // closed, and another made, when what failed may work
 	remotes chan struct{}        // places for what is asked of servers; never changed
+	lanes   lanes                // places with each driver, and of remotes for each server; has a lock of its own
 	// namespace is the pod's, and mounts is how many it needs; see room.
 	namespace string
 	mounts    int
@@ -226,7 +230,7 @@ func (s *Set) state(uid types.UID) *podState {
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil {
-		st = &podState{turn: make(chan struct{}, 1), works: map[string]*work{}, remotes: make(chan struct{}, atOnce)}
+		st = &podState{turn: make(chan struct{}, 1), works: map[string]*work{}, remotes: make(chan struct{}, atOnce), came: make(chan struct{})}
 		st.clear()
 		s.pods[uid] = st
 	}

@@ -34,7 +34,7 @@ func advice(k podstate.Kind, f Failure) string {
 	case podstate.ResizeContainer, podstate.FitCgroup:
 		return "if the limit is below what is in use, ask for more or let the container use less; else check the runtime's log"
 	case podstate.TeardownVolumes:
-		return "find who keeps the mount busy, e.g. with findmnt and fuser"
+		return unmountAdvice(f)
 	case podstate.DeleteObject:
 		return "check the connection to the apiserver and the node's permissions"
 	default:
@@ -170,6 +170,23 @@ func volumeAdvice(f Failure) string {
 		return "the node may not read what the error names: check that the pod names it, and the node's permissions"
 	}
 	return "create the missing object or mend the volume that the error names"
+}
+
+// unmountAdvice is about a volume that could not be unmounted.
+func unmountAdvice(f Failure) string {
+	switch {
+	case names(f.Message, "registered csi drivers"):
+		return "start the CSI driver that the error names on this node: it has not registered itself, and it alone can take its volume back; that is asked for as soon as it does"
+	case names(f.Message, "busy"):
+		return "find who keeps the mount busy, e.g. with findmnt and fuser"
+	case names(f.Message, "kubernetes.io/csi", "rpc error") && names(f.Message, "deadlineexceeded", "deadline exceeded", "unavailable"):
+		return "look at the log of the volume's CSI driver on this node: it does not answer; other volumes of the pod do not wait for it"
+	case names(f.Message, "kubernetes.io/csi", "rpc error"):
+		return "look at the log of the volume's CSI driver on this node: it does not take its volume back"
+	case names(f.Message, "deadline exceeded", "does not answer", "no answer", "timed out"):
+		return "look at the server behind the volume and at the node's mounts: something does not answer"
+	}
+	return "mend what the error names; if something keeps a mount busy, findmnt and fuser -m say what"
 }
 
 // startAdvice is about a container that could not be made or started.

@@ -133,7 +133,7 @@ func (p *planner) doing(a podstate.Action) (reason, advice string) {
 	case podstate.StopSandbox:
 		return "the sandbox is stopped and its network taken down", stopSandboxAdvice
 	case podstate.TeardownVolumes:
-		return "the volumes are being unmounted", "if it does not end, find who keeps the mount busy: findmnt, fuser -m"
+		return "the volumes are being unmounted", "if it does not end, look whether the drivers and servers behind them answer, then who keeps a mount busy: findmnt, fuser -m"
 	case podstate.RemoveCgroup:
 		return "the pod's cgroup is being removed", "if it does not end, a process of the pod is still there: look into its cgroup.procs"
 	case podstate.RemoveContainer, podstate.RemoveSandbox:

@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// answers is whether the process is alive: it answers a call on its own socket, or would
+// if it had a processor. A machine with ten times as much to do as it can does not get
+// better by processes that are ended and started anew, all of them, every minute; one
+// that hangs waits for something else. waited is how long threads have waited so far.
+func (d *Daemon) answers(ctx context.Context, address string, timeout time.Duration, waited func() time.Duration) error {
+	began, before := time.Now(), waited()
+	err := checkSelf(ctx, address, timeout)
+	if err == nil {
+		return nil
+	}
+	if took, starved := time.Since(began), waited()-before; starved >= took/2 {
+		d.log.Info("Watchdog: the process does not answer on its own socket, for others have the processors; it is not taken for one that hangs",
+			"socket", address, "took", took.String(), "waited", starved.String(), "err", err)
+		return nil
+	}
+	return err
+}
+
+// waitedForProcessors is how long the threads that this process has now were ready to run
+// and had no processor, together; zero where the kernel does not tell.
+func waitedForProcessors() time.Duration {
+	files, _ := filepath.Glob("/proc/self/task/*/schedstat") // none is what an error comes to
+	var sum time.Duration
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		// How long it ran, how long it waited, how often it was given a processor.
+		fields := strings.Fields(string(text))
+		if len(fields) != 3 {
+			continue
+		}
+		if nanoseconds, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
+			sum += time.Duration(nanoseconds)
+		}
+	}
+	return sum
+}

@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"net"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+func TestAProcessThatOthersLeaveNoProcessorToIsNotTakenForOneThatHangs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dead.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := &Daemon{log: logr.Discard()}
+	const timeout = 100 * time.Millisecond
+	if err := d.answers(t.Context(), path, timeout, func() time.Duration { return time.Hour }); err == nil {
+		t.Error("one that has waited for no processor, and does not answer, passes")
+	}
+	began := time.Now()
+	if err := d.answers(t.Context(), path, timeout, func() time.Duration { return time.Since(began) }); err != nil {
+		t.Errorf("one that waits for a processor all the while: %v", err)
+	}
+}
+
+func TestTheKernelTellsHowLongThreadsWaitForAProcessor(t *testing.T) {
+	before := waitedForProcessors()
+	var done atomic.Bool
+	defer done.Store(true)
+	for range 4 * runtime.NumCPU() {
+		go func() {
+			runtime.LockOSThread() // and so a thread for each, more than there are processors
+			for !done.Load() {
+			}
+		}()
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4 * runtime.NumCPU()))
+	for deadline := time.Now().Add(time.Minute); waitedForProcessors()-before < 100*time.Millisecond; {
+		if time.Now().After(deadline) {
+			t.Fatalf("threads that take each other's processors have waited for %s", waitedForProcessors()-before)
+		}
+		runtime.Gosched()
+	}
+}
