@@ -86,7 +86,7 @@ func TestASubPathCannotLeaveTheVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	volume, _ := f.set.HostPath("uid-1", "e")
-	for _, harm := range leaving(t, volume, func(path string) (string, error) { return f.set.SubPath(t.Context(), pod, "c", 0, "e", path) }) {
+	for _, harm := range leadOutOf(t, volume, func(path string) (string, error) { return f.set.SubPath(t.Context(), pod, "c", 0, "e", path) }) {
 		t.Error(harm)
 	}
 	if n := len(mountsBelow(t, f.root)); n != 0 {
@@ -94,9 +94,9 @@ func TestASubPathCannotLeaveTheVolume(t *testing.T) {
 	}
 }
 
-// leaving plants links in a volume, looks for paths that lead out of it (CVE-2017-1002101),
+// leadOutOf plants links in a volume, looks for paths that lead out of it (CVE-2017-1002101),
 // and says which gave something or were made outside.
-func leaving(t *testing.T, volume string, subPath func(path string) (string, error)) (harm []string) {
+func leadOutOf(t *testing.T, volume string, subPath func(path string) (string, error)) (harm []string) {
 	t.Helper()
 	outside := t.TempDir()
 	for name, target := range map[string]string{"abs": outside, "up": "../../../../..", "proc": "/proc/self/root", "dangling": outside + "/none"} {
@@ -118,7 +118,7 @@ func leaving(t *testing.T, volume string, subPath func(path string) (string, err
 // TestASubPathThatIsLookedForByItsNameIsCaught, though it has no "..": links lead it out.
 func TestASubPathThatIsLookedForByItsNameIsCaught(t *testing.T) {
 	volume := t.TempDir()
-	harm := leaving(t, volume, func(path string) (string, error) {
+	harm := leadOutOf(t, volume, func(path string) (string, error) {
 		if !filepath.IsLocal(path) {
 			return "", os.ErrPermission
 		}
