@@ -191,6 +191,14 @@ func TestPodsyncsUnitMayMoveProcessesOfTheMachine(t *testing.T) {
 	}
 }
 
+// TestPodsyncMayRemoveWhatPodsHaveMadeImmutable, in the unit and in compose.
+func TestPodsyncMayRemoveWhatPodsHaveMadeImmutable(t *testing.T) {
+	unit, compose := strings.Fields(unitOf(t, "podsync").one("CapabilityBoundingSet")), composeServices(t)["podsync"].CapAdd
+	if !slices.Contains(unit, "CAP_LINUX_IMMUTABLE") || !slices.Contains(compose, "LINUX_IMMUTABLE") {
+		t.Errorf("the unit has %v, the container %v", unit, compose)
+	}
+}
+
 // TestAStopOfPodsyncEndsNoProgramThatMakesAFilesystem: systemd would else end all that is in
 // the unit, and what is half made is no filesystem. What else podsync has started ends with
 // it, or soon.

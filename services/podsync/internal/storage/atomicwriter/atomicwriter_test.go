@@ -212,25 +212,50 @@ func TestAReaderNeverSeesAMix(t *testing.T) {
 }
 
 func TestPlantedSymlinksAreNotFollowed(t *testing.T) {
-	outside := t.TempDir()
-	secret := filepath.Join(outside, "a")
-	if err := os.WriteFile(secret, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for _, planted := range []string{dataLink, newLink, "a", "..2020_01_01_00_00_00.x"} {
-		dir := t.TempDir()
-		if err := os.Symlink(outside, filepath.Join(dir, planted)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := (Writer{Dir: dir}).Write(of("a", "ours")); err != nil {
+		dir, err := besidePlanted(t, planted, func(dir string, p Payload) error {
+			_, err := (Writer{Dir: dir}).Write(p)
+			return err
+		})
+		if err != nil {
 			t.Errorf("%s planted: %v", planted, err)
 		}
 		if got := visible(t, dir)["a"]; got != "ours" {
 			t.Errorf("%s planted: a = %q", planted, got)
 		}
-		if data, err := os.ReadFile(secret); err != nil || string(data) != "mine" {
-			t.Fatalf("%s planted: the file outside became %q, %v", planted, data, err)
-		}
+	}
+}
+
+// besidePlanted has a payload written into a directory in which a container has planted a
+// link, and says what came of it outside.
+func besidePlanted(t *testing.T, planted string, write func(dir string, p Payload) error) (dir string, harm error) {
+	t.Helper()
+	dir, outside := t.TempDir(), t.TempDir()
+	secret := filepath.Join(outside, "a")
+	if err := os.WriteFile(secret, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, planted)); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(dir, of("a", "ours")); err != nil {
+		return dir, err
+	}
+	if data, err := os.ReadFile(secret); err != nil || string(data) != "mine" {
+		return dir, fmt.Errorf("the file outside became %q, %w", data, err)
+	}
+	return dir, nil
+}
+
+// TestAWriterThatGoesByThePlantedLinkIsCaught, as the kubelet's of CVE-2017-1002102: it
+// removes what the link of the payload before leads to.
+func TestAWriterThatGoesByThePlantedLinkIsCaught(t *testing.T) {
+	_, err := besidePlanted(t, dataLink, func(dir string, _ Payload) error {
+		before, err := filepath.EvalSymlinks(filepath.Join(dir, dataLink))
+		return errors.Join(err, os.RemoveAll(before))
+	})
+	if err == nil || !strings.Contains(err.Error(), "the file outside became") {
+		t.Errorf("err = %v", err)
 	}
 }
 

@@ -28,6 +28,8 @@ func (b *bench) publishedTimes(t *testing.T, n int) {
 	t.Fatalf("published %d times, want %d", len(b.driver.Published()), n)
 }
 
+// Nor does a driver that fails at it take from its pod what is there
+// (kubernetes/kubernetes#139045).
 func TestAVolumeWhoseDriverWantsThatIsPublishedAgainAsLongAsItIsThere(t *testing.T) {
 	b := newBench(t, nil)
 	b.cfg.Again = 5 * time.Millisecond

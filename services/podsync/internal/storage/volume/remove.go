@@ -17,11 +17,11 @@ import (
 // what lies deeper is moved up first, so that no tree exhausts descriptors.
 const maxDepth = 64
 
-// removeTree removes path and everything below it. It follows no symlink, goes
-// into no other mount (that is an error), and stops with ctx. A path that does
-// not exist is fine.
+// removeTree removes path and everything below it, also what a pod has made immutable. It
+// follows no symlink, goes into no other mount (that is an error), and stops with ctx. A
+// path that does not exist is fine.
 func removeTree(ctx context.Context, path string) error {
-	return (&tree{ctx: ctx, mountRoot: mountRoot}).removeAll(path)
+	return newTree(ctx).removeAll(path)
 }
 
 func (t *tree) removeAll(path string) error {
@@ -49,9 +49,17 @@ func (t *tree) removeAll(path string) error {
 		if err := t.empty(top, path, 0); err != nil {
 			return err
 		}
-		if !t.moved {
-			return os.Remove(path)
+		if t.moved {
+			continue
 		}
+		err := os.Remove(path)
+		if !errors.Is(err, unix.EPERM) {
+			return err
+		}
+		if _, err := t.free(top, path); err != nil { // never the directory above: that is not the tree's
+			return err
+		}
+		return os.Remove(path)
 	}
 }
 
@@ -62,8 +70,14 @@ type tree struct {
 	// mountRoot says whether something is mounted on an open directory, if that is
 	// known.
 	mountRoot func(fd int) (is, known bool)
-	moved     bool // something was moved to the top and waits there
-	count     int
+	// setFlags sets the attributes of an open file or directory.
+	setFlags func(fd int, flags uint32) error
+	moved    bool // something was moved to the top and waits there
+	count    int
+}
+
+func newTree(ctx context.Context) *tree {
+	return &tree{ctx: ctx, mountRoot: mountRoot, setFlags: setFlags}
 }
 
 // empty removes all entries of an open directory.
@@ -102,6 +116,9 @@ func (t *tree) remove(dir *os.File, path, name string, depth int) error {
 		return &os.PathError{Op: "remove", Path: full, Err: err}
 	}
 	child, openErr := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if openErr != nil && errors.Is(err, unix.EPERM) {
+		return t.removeForbidden(dir, name, full, 0)
+	}
 	if openErr != nil {
 		return &os.PathError{Op: "remove", Path: full, Err: err}
 	}
@@ -111,19 +128,21 @@ func (t *tree) remove(dir *os.File, path, name string, depth int) error {
 		return err
 	}
 	if depth >= maxDepth {
-		return t.lift(dir, name)
+		return t.lift(dir, sub, name)
 	}
 	if err := t.empty(sub, full, depth+1); err != nil {
 		return err
 	}
-	if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
-		return &os.PathError{Op: "rmdir", Path: full, Err: err}
+	err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+	if errors.Is(err, unix.EPERM) {
+		return t.removeForbidden(dir, name, full, unix.AT_REMOVEDIR)
 	}
-	return nil
+	return gone("rmdir", full, err)
 }
 
 // lift moves a directory that lies too deep to the top.
-func (t *tree) lift(dir *os.File, name string) error {
+func (t *tree) lift(dir, sub *os.File, name string) error {
+	freed := false
 	for {
 		t.count++
 		to := ".deep-" + strconv.Itoa(t.count)
@@ -131,8 +150,17 @@ func (t *tree) lift(dir *os.File, name string) error {
 		if errors.Is(err, unix.EEXIST) {
 			continue
 		}
+		if errors.Is(err, unix.EPERM) && !freed {
+			freed = true
+			for _, f := range []*os.File{dir, sub, t.top} {
+				if _, err := t.free(f, f.Name()); err != nil {
+					return err
+				}
+			}
+			continue
+		}
 		t.moved = true
-		return err
+		return gone("move", sub.Name(), err)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestRemovalEntersNoMountOnKernelsThatDoNotNameThem(t *testing.T) {
 					}
 				})
 				remove := func() error {
-					return (&tree{ctx: t.Context(), mountRoot: kernel}).removeAll(filepath.Join(dir, "tree"))
+					return (&tree{ctx: t.Context(), mountRoot: kernel, setFlags: setFlags}).removeAll(filepath.Join(dir, "tree"))
 				}
 				if err := remove(); err == nil || !strings.Contains(err.Error(), foreign+" is a mount point") {
 					t.Errorf("err = %v, want it to name %s", err, foreign)

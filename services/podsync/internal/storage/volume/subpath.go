@@ -71,28 +71,29 @@ func findSubPath(volume, path string, ofHost bool) (*os.File, error) {
 	return nil, err
 }
 
-// bind mounts an open file or directory on target, unless it is there already.
+// bind mounts an open file or directory on target, unless it is there already. What is there
+// and dead goes: a container would else never start again.
 func bind(m mount.Mounter, found *os.File, target string) error {
 	want, err := found.Stat()
 	if err != nil {
 		return err
 	}
 	mounted, err := m.Mounted(target)
-	if err != nil {
+	if err != nil && !isDead(err) {
 		return err
 	}
-	if have, err := os.Lstat(target); err == nil {
-		if mounted && os.SameFile(have, want) {
-			return nil
-		}
-		if mounted {
-			if err := m.Unmount(target); err != nil {
-				return err
-			}
-		}
-		if err := os.Remove(target); err != nil {
+	mounted = mounted || err != nil
+	have, err := os.Lstat(target)
+	if err == nil && mounted && os.SameFile(have, want) {
+		return nil
+	}
+	if mounted {
+		if err := m.Unmount(target); err != nil {
 			return err
 		}
+	}
+	if err := rmdir(target); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return err
@@ -106,6 +107,12 @@ func bind(m mount.Mounter, found *os.File, target string) error {
 		return err
 	}
 	return m.Bind(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), target)
+}
+
+// isDead says whether an error is that of a mount whose server or process is gone, or which
+// has no such file any more.
+func isDead(err error) bool {
+	return slices.ContainsFunc([]error{unix.ENOTCONN, unix.ESTALE, unix.EHOSTDOWN, unix.EIO, unix.EACCES}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // openBeneath opens path below root without ever leaving root, and makes the
