@@ -123,6 +123,7 @@ func TestAVolumeThatCannotBeUnmountedIsTriedAgainWhileAnotherHangs(t *testing.T)
 		d.away["b"] = true
 		f, done := d.endsWith(t, append(csiVolumes("a", 1), csiVolumes("b", 1)...)...)
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if n := len(d.tries["b-0"]); n < 4 || n > 6 {
 			t.Errorf("it was tried %d times in 10 s, not with a back-off of its own: %v", n, d.tries["b-0"])
 		}
