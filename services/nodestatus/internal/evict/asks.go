@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
@@ -231,6 +232,12 @@ func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 				continue
 			}
 			s.ended, s.leaves = now, true
+		}
+		switch s.kind { // By which of memory's signals it was chosen is not known.
+		case pressure.Memory:
+			s.signal = threshold.Memory
+		case pressure.PID:
+			s.signal = threshold.PID
 		}
 		l.stopping[pod.UID] = s
 		klog.FromContext(ctx).Info("Pod is being stopped since before this process was started, and is waited for", "pod", klog.KObj(pod), "message", e.Message)

@@ -27,9 +27,10 @@ const (
 // stopping is a pod that was stopped and may not have ended.
 type stopping struct {
 	pod *v1.Pod
-	// kind is of what was short, available what was left then; limit: nothing was, the
-	// pod went because of a limit of its own.
+	// kind is of what was short, available what was left then by a signal; limit: nothing
+	// was, the pod went because of a limit of its own.
 	kind      pressure.Kind
+	signal    string
 	available uint64
 	limit     bool
 	// figures are those by which it was chosen; nil when they are not known.
@@ -44,11 +45,10 @@ type stopping struct {
 	// leaves there is waited for, though there is room for a moment then or meanwhile.
 	leaves bool
 
-	// stop, decision and signal are what podsync is told and why; why is not known of what
-	// a run before this one has decided.
+	// stop and decision are what podsync is told and why; why is not known of what a run
+	// before this one has decided.
 	stop     Stop
 	decision Decision
-	signal   string
 	// ask is podsync being asked; nil when it is not. answered is when it answered last.
 	ask      *ask
 	answered time.Time
@@ -67,6 +67,9 @@ func (s *stopping) untaken() bool {
 	return !s.goes() && s.ask == nil && !s.limit && s.ended.IsZero()
 }
 
+// unanswered says whether podsync has been asked for it, and has said nothing yet.
+func (s *stopping) unanswered() bool { return s.ask != nil && s.answered.IsZero() }
+
 // given is until when the pod may use its grace period.
 func (s *stopping) given() time.Time { return s.at.Add(max(s.grace, least)) }
 
@@ -84,6 +87,9 @@ func (s *stopping) next(now time.Time, missing, again bool) time.Time {
 	}
 	if !s.ended.IsZero() {
 		earlier(s.looked.Add(soon))
+		if s.unanswered() {
+			at = now.Add(lateness) // The answer is heard.
+		}
 		return at
 	}
 	if again {
@@ -127,7 +133,7 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 			l.clear(ctx, j, layout)
 		}
 		switch {
-		case !s.ended.IsZero() && s.ask != nil && s.answered.IsZero():
+		case !s.ended.IsZero() && s.unanswered():
 			continue // The decision is not told yet, and podsync answers soon, or not.
 		case !s.ended.IsZero() && (!s.leaves || now.Sub(s.ended) >= emptying || l.freed(s, now, emptied)):
 			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
@@ -238,13 +244,13 @@ func (l *Loop) blocked(m pressure.Met, layout threshold.Layout) bool {
 // holdsUp says whether a stop does. One that has ended does so only for what it may leave on
 // a disk. A hard threshold of memory waits for a pod that frees
 // memory only, and, as one of processes, no longer than that pod was given if still less is
-// left then, whether podsync has said that it stops it or not; processes wait for no other
+// left then by the signal that it was chosen for, whether podsync has said that it stops it or not; processes wait for no other
 // pod longer than that. No hard threshold waits for one to which a soft one of something
 // else has given time. A pod that went because of a limit of its own is waited for only
 // where what it had may be enough.
 func (s *stopping) holdsUp(m pressure.Met, layout threshold.Layout, now time.Time) bool {
 	kind, given := pressure.KindOf(m.Signal), s.given()
-	less := m.Hard && kind != pressure.Disk && now.After(given) && age(m.By, now) < now.Sub(given) && m.By.Available < s.available
+	less := m.Hard && kind != pressure.Disk && now.After(given) && age(m.By, now) < now.Sub(given) && s.signal == m.Signal && m.By.Available < s.available
 	switch {
 	case !s.ended.IsZero() && s.kind != pressure.Disk:
 		return kind == pressure.Disk
