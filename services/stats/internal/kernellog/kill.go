@@ -29,8 +29,10 @@ const ofCgroup = "Memory cgroup out of memory"
 // killReader finds kills in records, which have to come in their order.
 type killReader struct {
 	killed, context, together *regexp.Regexp
-	// rest: all of a cgroup's processes are killed with one that was told of.
-	rest bool
+	// last is the newest kill of which nothing says that others go with it.
+	last Kill
+	// group is of whose processes all are killed with one that was told of; nil: of nobody's.
+	group *group
 	// said is what the last line of context says.
 	said whose
 	// Before Linux 5.1: who is chosen is told first, and then who is killed, of whom
@@ -54,6 +56,23 @@ const whoeverIsNext = -1
 type choice struct {
 	system        bool
 	cgroup, limit string
+}
+
+// group are processes that are killed with one that was told of, each with a line like its own.
+type group struct {
+	since  time.Time
+	system bool
+	// newest is the last of them.
+	newest Kill
+}
+
+// together is how long after its first line the last one of a group may come: the kernel
+// writes them in one go.
+const together = time.Second
+
+// has says whether a kill is of one of the group.
+func (g *group) has(k Kill) bool {
+	return g != nil && k.System == g.system && k.Time.Sub(g.since) < together
 }
 
 // newKillReader knows what kernels write. The line that a process was killed is always
@@ -80,10 +99,10 @@ func (r *killReader) read(record Record, boot time.Time) (Kill, bool) {
 		return Kill{}, false
 	}
 	out := Kill{Sequence: record.Sequence, Time: boot.Add(record.SinceBoot)}
+	if r.together.MatchString(record.Text) {
+		return r.grouped(out.Time)
+	}
 	if m := r.killed.FindStringSubmatch(record.Text); m != nil {
-		if r.rest {
-			return Kill{}, false
-		}
 		var err error
 		if out.PID, err = strconv.Atoi(m[2]); err != nil {
 			return Kill{}, false
@@ -92,6 +111,11 @@ func (r *killReader) read(record Record, boot time.Time) (Kill, bool) {
 		if out.PID == r.said.of {
 			out.Cgroup, out.Limit = r.said.cgroup, r.said.limit
 		}
+		if r.group.has(out) {
+			r.group.newest = out
+			return Kill{}, false
+		}
+		r.last, r.group = out, nil
 		return out, true
 	}
 	m := r.oldKilled.FindStringSubmatch(record.Text)
@@ -107,17 +131,23 @@ func (r *killReader) read(record Record, boot time.Time) (Kill, bool) {
 	return out, true
 }
 
+// grouped takes in that others are killed with the one before. Where that seemed to be one of
+// a group, for the kernel left out what it says of each, it is a kill of its own.
+func (r *killReader) grouped(at time.Time) (late Kill, found bool) {
+	if g := r.group; g != nil && g.newest.PID != 0 && g.newest.PID != r.last.PID {
+		r.last, late, found = g.newest, g.newest, true
+	}
+	r.group = &group{since: at, system: r.last.System}
+	return late, found
+}
+
 // readContext says whether a line is about a kill that is told of after it.
 func (r *killReader) readContext(text string) bool {
 	if m := r.context.FindStringSubmatch(text); m != nil {
 		if pid, err := strconv.Atoi(m[3]); err == nil {
 			r.said = whose{pid, m[2], m[1]}
 		}
-		r.rest = false
-		return true
-	}
-	if r.together.MatchString(text) {
-		r.rest = true
+		r.group = nil
 		return true
 	}
 	if m := r.oldContext.FindStringSubmatch(text); m != nil {

@@ -196,6 +196,24 @@ func TestAKillAfterThatOfAWholeContainerIsOneOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestOfManyContainersThatAreKilledAtOnceEachIsTold: of more than ten in five seconds the kernel
+// says no more than that they are killed.
+func TestOfManyContainersThatAreKilledAtOnceEachIsTold(t *testing.T) {
+	together := kills["6.1, of a container whose processes go together, and the one who was chosen twice"]
+	const killed = "Memory cgroup out of memory: Killed process 200 (victim) total-vm:9kB"
+	got := ours(slices.Concat(together.lines, []string{
+		killed,
+		"Tasks in /kubepods/b are going to be killed due to memory.oom.group set",
+		"Memory cgroup out of memory: Killed process 201 (other) total-vm:9kB",
+		killed,
+		"Out of memory: Killed process 300 (machine) total-vm:9kB",
+	}))
+	want := []Kill{together.want, {Process: "victim", PID: 200}, {Process: "machine", PID: 300, System: true}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // Where a kill is not read as cAdvisor's parser does, why is here. When that changes its
 // ways, this says so.
 func TestWhereCadvisorsParserIsNotFollowed(t *testing.T) {
