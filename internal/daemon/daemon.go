@@ -93,6 +93,9 @@ type Daemon struct {
 	tracing  *tracing.Provider
 	stopping context.Context
 	stop     context.CancelFunc
+	// silent is since when the process has not answered itself, the zero time when it has:
+	// the watchdog's own.
+	silent time.Time
 }
 
 // New builds a process without opening anything.

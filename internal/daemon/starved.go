@@ -9,6 +9,10 @@ import (
 	"time"
 )
 
+// longestStarved is how long a process passes for one that has no processor: one that goes
+// round in a ring waits for processors too, where others want them.
+const longestStarved = 10 * time.Minute
+
 // answers is whether the process is alive: it answers a call on its own socket, or would
 // if it had a processor. A machine with ten times as much to do as it can does not get
 // better by processes that are ended and started anew, all of them, every minute; one
@@ -17,7 +21,14 @@ func (d *Daemon) answers(ctx context.Context, address string, timeout time.Durat
 	began, before := time.Now(), waited()
 	err := checkSelf(ctx, address, timeout)
 	if err == nil {
+		d.silent = time.Time{}
 		return nil
+	}
+	if d.silent.IsZero() {
+		d.silent = began
+	}
+	if time.Since(d.silent) > longestStarved {
+		return err
 	}
 	if took, starved := time.Since(began), waited()-before; starved >= took/2 {
 		d.log.Info("Watchdog: the process does not answer on its own socket, for others have the processors; it is not taken for one that hangs",

@@ -27,6 +27,10 @@ func TestAProcessThatOthersLeaveNoProcessorToIsNotTakenForOneThatHangs(t *testin
 	if err := d.answers(t.Context(), path, timeout, func() time.Duration { return time.Since(began) }); err != nil {
 		t.Errorf("one that waits for a processor all the while: %v", err)
 	}
+	d.silent = time.Now().Add(-longestStarved)
+	if err := d.answers(t.Context(), path, timeout, func() time.Duration { return time.Since(began) }); err == nil {
+		t.Error("one that has not answered for as long as none is starved passes")
+	}
 }
 
 func TestTheKernelTellsHowLongThreadsWaitForAProcessor(t *testing.T) {
