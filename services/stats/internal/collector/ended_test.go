@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -122,6 +123,20 @@ func TestALayerIsWeighedWhenItWasSinceItsContainerEndedAndElseItsPodIsSaidToHave
 	if err != nil || !slices.Equal(facts.Disk.Unweighed, []string{"u"}) {
 		t.Errorf("that the runtime says nothing of: %+v, %v", facts.Disk, err)
 	}
+}
+
+// CRI-O lists no container that has ended.
+func TestALayerThatTheRuntimeNeverListsIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crashed(t, nil)
+		for _, want := range [][]string{{"u"}, nil} { // at once, and a minute later
+			facts, err := c.Summary(t.Context(), Asked{Ended: true, Renew: true})
+			if err != nil || !slices.Equal(facts.Disk.Unweighed, want) {
+				t.Errorf("%+v, %v, want %v", facts.Disk, err, want)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
 }
 
 // Of pods that have ended long ago there may be many.

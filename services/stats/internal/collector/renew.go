@@ -36,6 +36,11 @@ func (c *Collector) renewed(ctx context.Context, pods []inventory.PresentPod, si
 	asking.Wait()
 	var unweighed map[string]bool
 	out.Layers, unweighed = weighed.Beside(usage.Layers, layers, since)
+	for _, layer := range layers {
+		if _, weighs := out.Layers[layer.Container]; !weighs && usage.Omits(layer) {
+			delete(unweighed, layer.Container)
+		}
+	}
 	unknown, err := c.deps.Meter.Beside(known(layers))
 	if err != nil {
 		return nil, fmt.Errorf("list the containers' processes: %w", err)

@@ -24,6 +24,19 @@ type RuntimeUsage struct {
 	Images, Containers []Usage
 	// SandboxImage is the image that sandboxes are made of; may be empty.
 	SandboxImage string
+	// Asked is when the runtime was asked for it.
+	Asked time.Time
+}
+
+// listing is how long after a container's end a runtime may take to know what its layer has:
+// containerd counts each ten seconds what lies in them.
+const listing = 30 * time.Second
+
+// Omits says whether a layer is none that the runtime will say anything of: some list no
+// container that has ended.
+func (u RuntimeUsage) Omits(l Layer) bool {
+	_, listed := u.Layers[l.Container]
+	return !listed && !l.Over.IsZero() && u.Asked.Sub(l.Over) > listing
 }
 
 // Source asks the runtime; it must respect ctx.
@@ -91,7 +104,9 @@ func (r *Runtime) Last() RuntimeUsage {
 func (r *Runtime) fetch(ctx context.Context, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, r.deadline)
 	defer cancel()
+	asked := time.Now()
 	usage, err := r.source(ctx)
+	usage.Asked = asked
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
