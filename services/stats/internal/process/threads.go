@@ -10,43 +10,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tables are the directories of a process, and of those of its threads that have open files
-// of their own: whoever looks at the process alone sees those of its first thread, and
-// nothing when that has ended. all: there was time to look at each thread.
-func (p Proc) tables(ctx context.Context, pid int) (dirs []string, all bool) {
+// tables has look called with the directory of a process, and then with those of its threads
+// that have open files of their own, each as soon as it is told apart: whoever looks at the
+// process alone sees those of its first thread, and nothing when that has ended, and whoever
+// tells all apart first may have no time left to read one. It ends when ctx is done or a look
+// says that it did not see all. all: there was time to look at each thread.
+func (p Proc) tables(ctx context.Context, pid int, look func(dir string) (all bool)) (all bool) {
 	dir := filepath.Join(string(p), strconv.Itoa(pid))
+	if ctx.Err() != nil || !look(dir) {
+		return false
+	}
 	var st unix.Stat_t
 	tasks := filepath.Join(dir, "task")
 	if err := unix.Stat(tasks, &st); err != nil || st.Nlink <= 3 { // It has one link for each.
-		return []string{dir}, true
+		return true
 	}
 	f, err := os.Open(tasks)
 	if err != nil {
-		return []string{dir}, true
+		return true
 	}
 	defer f.Close() //nolint:errcheck // It was only read.
-	dirs = []string{dir}
 	seen, numbers := []int{pid}, p.own()
 	for ctx.Err() == nil {
 		names, err := f.Readdirnames(namesAtOnce)
 		for _, name := range names {
 			tid, convErr := strconv.Atoi(name)
-			if convErr != nil || tid == pid || ctx.Err() != nil {
+			if convErr != nil || tid == pid {
 				continue
+			}
+			if ctx.Err() != nil {
+				return false
 			}
 			shared := false
 			if numbers {
 				seen, shared = share(seen, tid)
 			}
-			if !shared {
-				dirs = append(dirs, filepath.Join(tasks, name))
+			if !shared && !look(filepath.Join(tasks, name)) {
+				return false
 			}
 		}
 		if err != nil {
-			return dirs, ctx.Err() == nil
+			return true // All were looked at, or it has ended.
 		}
 	}
-	return dirs, false
+	return false
 }
 
 // own says whether process numbers there are those that this process is told by the kernel.

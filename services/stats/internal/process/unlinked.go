@@ -47,13 +47,9 @@ var held = [...]string{"exe", "cwd", "root"}
 
 // Unlinked has found called with each file that a process holds open and that has no name
 // any more, whatever its kind: each has an inode. One that is open twice is found twice.
-// False: ctx was done before all were looked at. A process that ended has none.
+// False: ctx was done before all were looked at, and nothing more is. A process that ended has none.
 func (p Proc) Unlinked(ctx context.Context, pid int, found func(Unlinked)) (all bool) {
-	dirs, all := p.tables(ctx, pid)
-	for _, dir := range dirs {
-		all = unlinkedOf(ctx, dir, found) && all
-	}
-	return all
+	return p.tables(ctx, pid, func(dir string) bool { return unlinkedOf(ctx, dir, found) })
 }
 
 // unlinkedOf is Unlinked of a process's or a thread's directory.
