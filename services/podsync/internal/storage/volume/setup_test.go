@@ -167,9 +167,11 @@ func TestVolumesOfADriverThatHangsTakeNoOthersPlace(t *testing.T) {
 				t.Errorf("volume %s is not set up", name)
 			}
 		}
+		d.mu.Lock()
 		if d.most > atOnce {
 			t.Errorf("the driver was asked for %d at once", d.most)
 		}
+		d.mu.Unlock()
 		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
 			t.Error(err)
 		}

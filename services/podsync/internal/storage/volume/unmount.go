@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"errors"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -65,8 +66,10 @@ func (s *Set) leaving(uid types.UID) (all []leaving, dirs []string, unread error
 		}
 		dirs = append(dirs, root)
 	}
-	for name, left := range subs.of { // of what the host has, or of nobody knows what
-		all = append(all, leaving{name: name, plugin: "subPath", whose: "subPath", most: atOnce, end: left.end})
+	// Of what the host has, or of nobody knows what. In one order: the same failures are the
+	// same error.
+	for _, name := range slices.Sorted(maps.Keys(subs.of)) {
+		all = append(all, leaving{name: name, plugin: "subPath", whose: "subPath", most: atOnce, end: subs.of[name].end})
 	}
 	return all, dirs, errors.Join(failed...)
 }
@@ -107,8 +110,8 @@ func many(plugin string) int {
 	return atOnce
 }
 
-// longTry is how long a try takes that is not made again beside others: who waits for somebody that
-// long waits for him alone.
+// longTry is how long a try takes that is not made again beside others unless it may work: who
+// waits for somebody that long waits for him alone.
 const longTry = 10 * time.Second
 
 // takeEach takes volumes down at once. One that fails is tried again, when its own time has
@@ -123,13 +126,14 @@ func (s *Set) takeEach(ctx context.Context, all []leaving, came func() <-chan st
 	wg.Go(func() { first.Wait(); close(tried) })
 	for i, l := range all {
 		wg.Go(func() {
-			began, now := time.Now(), came()
-			failed[i] = l.try(ctx, &places)
+			now := came()
+			took, err := l.try(ctx, &places)
+			failed[i] = err
 			first.Done()
 			retry := backoff.New(backoff.Config{Initial: 500 * time.Millisecond, Max: 2 * time.Minute, Jitter: .1})
-			for failed[i] != nil && time.Since(began) < longTry && l.pause(ctx, failed[i], retry.Next(), now, tried) {
-				began, now = time.Now(), came()
-				failed[i] = l.try(ctx, &places)
+			for failed[i] != nil && l.pause(ctx, failed[i], took, retry.Next(), now, tried) {
+				now = came()
+				took, failed[i] = l.try(ctx, &places)
 			}
 		})
 	}
@@ -137,9 +141,9 @@ func (s *Set) takeEach(ctx context.Context, all []leaving, came func() <-chan st
 	return errors.Join(failed...)
 }
 
-// pause lets time pass after a failure, or less if it may work sooner, and says whether it is to
-// be tried again: not when there is nobody whom it would wait for.
-func (l *leaving) pause(ctx context.Context, err error, long time.Duration, sooner, tried <-chan struct{}) (again bool) {
+// pause lets time pass after a failure that took a while, or less if it may work sooner, and says
+// whether it is to be tried again: not when there is nobody whom it would wait for.
+func (l *leaving) pause(ctx context.Context, err error, took, long time.Duration, sooner, tried <-chan struct{}) (again bool) {
 	select {
 	case <-tried:
 		return false
@@ -147,10 +151,14 @@ func (l *leaving) pause(ctx context.Context, err error, long time.Duration, soon
 	}
 	ended := timeline.Start(ctx, timeline.UnmountAgain, l.name, err.Error())
 	defer ended(nil)
-	timer := time.NewTimer(long)
-	defer timer.Stop()
+	var over <-chan time.Time
+	if took < longTry {
+		timer := time.NewTimer(long)
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
-	case <-timer.C:
+	case <-over:
 	case <-sooner:
 	case <-tried:
 		return false
@@ -179,16 +187,18 @@ func (s *Set) mayWork(st *podState) <-chan struct{} {
 	return st.came
 }
 
-// try takes it down when there is a place for that.
-func (l *leaving) try(ctx context.Context, places *lanes) (err error) {
+// try takes it down when there is a place for that, and says how long it took from then on.
+func (l *leaving) try(ctx context.Context, places *lanes) (took time.Duration, err error) {
 	ended := timeline.Start(ctx, timeline.Unmount, l.name, l.plugin)
 	defer func() { ended(err) }()
 	leave, err := places.enter(ctx, l.whose, l.most)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer leave()
-	return l.end(ctx)
+	began := time.Now()
+	err = l.end(ctx)
+	return time.Since(began), err
 }
 
 // subPathsLeft are the bind mounts of a pod's subPaths, by volume.

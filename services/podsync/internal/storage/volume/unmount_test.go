@@ -246,3 +246,63 @@ func TestAClaimsVolumeGoesAfterWhatContainersWereShownOfIt(t *testing.T) {
 		t.Error("the pod's own volume of that name waits for the claim's")
 	}
 }
+
+// TestWhoHasWaitedForADriverThatHungIsTriedAgainWhenThatIsBack, whether the driver was asked or a
+// place was waited for; another one hangs all the while.
+func TestWhoHasWaitedForADriverThatHungIsTriedAgainWhenThatIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPatient("a", "b")
+		f, done := d.endsWith(t, slices.Concat(csiVolumes("a", atOnce+1), csiVolumes("b", 2*atOnce))...)
+		time.Sleep(119 * time.Second)
+		d.mu.Lock()
+		d.away["a"], d.hangs["a"] = true, false
+		d.mu.Unlock()
+		time.Sleep(61 * time.Second)
+		d.mu.Lock()
+		delete(d.away, "a")
+		d.mu.Unlock()
+		f.set.MayWork([]types.UID{"uid-1"})
+		synctest.Wait()
+		d.mu.Lock()
+		if n := len(d.ended); n != atOnce+1 {
+			t.Errorf("of %d volumes of the driver that is back %d are gone", atOnce+1, n)
+		}
+		d.mu.Unlock()
+		if err := <-done; err == nil {
+			t.Error("no error, though a driver hangs")
+		}
+	})
+}
+
+// What fails in the same way is not told anew.
+func TestTheSameFailuresOfSubPathsAreTheSameError(t *testing.T) {
+	f := newFixture(t)
+	pod := podWith()
+	for i := range 8 {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{
+			Name: fmt.Sprintf("h%d", i), VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: t.TempDir()}},
+		})
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: fmt.Sprintf("h%d", i)})
+	}
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range pod.Spec.Volumes {
+		if _, err := f.set.SubPath(t.Context(), pod, "c", i, v.Name, "sub"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.mounts.Fail = func(call, target string) error {
+		if strings.HasPrefix(call, "unmount") && strings.Contains(target, subPathsDir) {
+			return errors.New("busy: " + target)
+		}
+		return nil
+	}
+	said := map[string]bool{}
+	for range 10 {
+		said[fmt.Sprint(f.set.Teardown(t.Context(), pod.UID))] = true
+	}
+	if len(said) != 1 || said["<nil>"] {
+		t.Errorf("%d texts: %v", len(said), said)
+	}
+}
