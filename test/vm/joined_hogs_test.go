@@ -3,9 +3,11 @@ package vm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,8 +38,8 @@ func TestJoinedWhoeverUsesTheNodeUpIsEvictedInTheKubeletsWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	running, most := threads(t)
-	thresholds := fmt.Sprintf(`evictionHard: {memory.available: 100Mi, nodefs.available: 33%%, nodefs.inodesFree: 30%%, imagefs.available: 1%%, imagefs.inodesFree: 0%%, pid.available: "%d"}`, most-running-keepThreads)
-	before := reconfigure(t, thresholds+"\nvolumeStatsAggPeriod: 2s", " --root-dir="+hogRoot)
+	thresholds := fmt.Sprintf(`{memory.available: 100Mi, nodefs.available: 33%%, nodefs.inodesFree: 30%%, imagefs.available: 1%%, imagefs.inodesFree: 0%%, pid.available: "%d"}`, most-running-keepThreads)
+	before := reconfigure(t, map[string]string{"evictionHard": thresholds, "volumeStatsAggPeriod": "2s"}, " --root-dir="+hogRoot)
 	defer func() {
 		restart(t, before)
 		if err := unix.Unmount(hogRoot, unix.MNT_DETACH); err != nil {
@@ -85,12 +87,8 @@ func TestJoinedWhoeverUsesTheNodeUpIsEvictedInTheKubeletsWords(t *testing.T) {
 // kubelet said.
 func evicted(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(payload, "evictions", "hogs.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := ""
-	for _, line := range strings.Split(string(data), "\n") {
+	for _, line := range kubelets(t, "hogs") {
 		if pod, text, _ := strings.Cut(line, ": "); pod == strings.TrimSuffix(name, "-open") {
 			want = text
 		}
@@ -100,15 +98,39 @@ func evicted(t *testing.T, client kubernetes.Interface, name string) {
 		if err != nil {
 			return err
 		}
-		events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Evicted,involvedObject.name=" + name})
-		if err != nil {
-			return err
-		}
-		if got := said.Evicted(p, events.Items); got != want {
+		if got := said.Evicted(p, evictions(t, client)(name)); got != want {
 			return fmt.Errorf("polylet: %s\nkubelet: %s", got, want)
 		}
 		return nil
 	})
+}
+
+// kubelets is what a kubelet said in the test of test/node whose record has this name.
+func kubelets(t *testing.T, record string) []string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(payload, "evictions", record+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}
+
+// evictions are the events of a pod's eviction.
+func evictions(t *testing.T, client kubernetes.Interface) func(pod string) []corev1.Event {
+	return func(pod string) []corev1.Event {
+		t.Helper()
+		return events(t, client, "reason=Evicted,involvedObject.name="+pod)
+	}
+}
+
+// events are those that a selector of fields finds.
+func events(t *testing.T, client kubernetes.Interface, selector string) []corev1.Event {
+	t.Helper()
+	list, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
 }
 
 func noPressure(t *testing.T, client kubernetes.Interface) error {
@@ -122,6 +144,20 @@ func noPressure(t *testing.T, client kubernetes.Interface) error {
 		}
 	}
 	return nil
+}
+
+// wantNoPressure waits until the node is short of nothing, else a pod that comes is rejected
+// for good; if that takes long, the node says why.
+func wantNoPressure(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	eventually(t, "the node is short of nothing", func() error {
+		err := noPressure(t, client)
+		if err != nil {
+			out, explainErr := exec.Command("/usr/bin/polylet", "explain", "node").CombinedOutput()
+			err = errors.Join(err, explainErr, errors.New(string(out)))
+		}
+		return err
+	})
 }
 
 // scratch gives a pod a volume on the node's disk; limit may be empty.
@@ -158,9 +194,9 @@ func threads(t *testing.T) (running, most int) {
 	return numbers["/proc/loadavg"], min(numbers["/proc/sys/kernel/pid_max"], numbers["/proc/sys/kernel/threads-max"])
 }
 
-// reconfigure starts polylet anew with another line of eviction thresholds and further
-// arguments, and returns the files as they were.
-func reconfigure(t *testing.T, thresholds, arguments string) (before map[string]string) {
+// reconfigure starts polylet anew with other fields of the configuration, each of which is a
+// line, and further arguments, and returns the files as they were. An empty field is none.
+func reconfigure(t *testing.T, fields map[string]string, arguments string) (before map[string]string) {
 	t.Helper()
 	before = map[string]string{}
 	for _, path := range []string{"/var/lib/kubelet/config.yaml", "/etc/default/kubelet"} {
@@ -170,14 +206,19 @@ func reconfigure(t *testing.T, thresholds, arguments string) (before map[string]
 		}
 		before[path] = string(data)
 	}
-	lines := strings.Split(before["/var/lib/kubelet/config.yaml"], "\n")
-	for i, line := range lines {
-		if strings.HasPrefix(line, "evictionHard:") {
-			lines[i] = thresholds
+	var lines []string
+	for line := range strings.Lines(before["/var/lib/kubelet/config.yaml"]) {
+		if name, _, _ := strings.Cut(line, ":"); !slices.Contains(slices.Collect(maps.Keys(fields)), name) {
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	for name, value := range fields {
+		if value != "" {
+			lines = append(lines, name+": "+value)
 		}
 	}
 	restart(t, map[string]string{
-		"/var/lib/kubelet/config.yaml": strings.Join(lines, "\n"),
+		"/var/lib/kubelet/config.yaml": strings.Join(lines, "\n") + "\n",
 		"/etc/default/kubelet":         strings.TrimSuffix(before["/etc/default/kubelet"], "\n") + arguments + "\n",
 	})
 	return before

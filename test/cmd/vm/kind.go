@@ -8,6 +8,7 @@ import (
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/kubeadm"
 	"github.com/polylet/polylet/test/harness/programs"
+	"github.com/polylet/polylet/test/harness/vm"
 )
 
 // kind is what the machine is booted for.
@@ -22,6 +23,8 @@ type kind struct {
 	images func(ctx context.Context, b *programs.Builder, dir, saved string) error
 	// environment is the tests'; they are the machine's to tell apart.
 	environment string
+	// disks are what the machine has beside its own.
+	disks []vm.Disk
 	// cluster is whether there is a control plane on this machine, which the other one
 	// joins; after it is off, judge looks there.
 	cluster bool
@@ -50,6 +53,7 @@ var kubeadmNode = kind{
 
 var joinedNode = kind{
 	name: "vm-joined", title: "configuration, reboot, pressure and shutdown of a cluster's node under systemd", memory: 3072, cluster: true, judge: judgeShutdown,
+	disks:       []vm.Disk{{Serial: "slow", Size: 4 << 30, Writes: 1 << 19}},
 	environment: "POLYLET_VM=joined\nARGUMENTS=-test.run=^TestJoined\n",
 }
 

@@ -84,7 +84,7 @@ func run(ctx context.Context, k kind) error {
 	defer cancel(nil)
 	out := lines{stuck: time.AfterFunc(silence, func() { cancel(fmt.Errorf("the machine said nothing for %s", silence)) })}
 	defer out.stuck.Stop()
-	c := vm.Config{Payload: payload, Memory: k.memory, Reach: reach, Reboots: k.cluster, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
+	c := vm.Config{Payload: payload, Memory: k.memory, Reach: reach, Reboots: k.cluster, Disks: k.disks, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
 	ran := vm.Run(ctx, c)
 	if ran != nil && ctx.Err() != nil {
 		ran = errors.Join(context.Cause(ctx), ran)

@@ -50,12 +50,53 @@ type Config struct {
 	// Kept is a directory that gets, once the machine is off, what lies on a disk of its
 	// own, an empty ext4 at KeptDisk; "" leaves that disk out.
 	Kept string
-	// Work is a directory for the payload's disk and the console's log.
+	// Disks are further disks that the machine has, empty at first.
+	Disks []Disk
+	// Work is a directory for the disks but the root one, and the console's log.
 	Work string
 	// Output receives what the program prints, line by line.
 	Output io.Writer
 	// Progress receives lines about preparation.
 	Progress io.Writer
+}
+
+// Disk is a virtual disk.
+type Disk struct {
+	// Serial is its serial number, by which the machine tells it from others.
+	Serial string
+	// Size is how much it holds, Writes how much of that it takes in a second, in bytes; 0
+	// is as much as comes.
+	Size, Writes int64
+}
+
+// firstSlot is the first further disk's on the machine's bus.
+const firstSlot = 0x10
+
+func (d Disk) file(c Config) string { return filepath.Join(c.Work, d.Serial+".disk") }
+
+// arguments are those of the n-th disk, which takes what is written: it knows no shorter way
+// for zeros, nor for what is given up. Its slot is behind those of the root disk and the
+// payload, whose names depend on that.
+func (d Disk) arguments(c Config, n int) []string {
+	drive := "if=none,format=raw,cache=unsafe,id=" + d.Serial + ",file=" + d.file(c)
+	if d.Writes > 0 {
+		drive += ",throttling.bps-write=" + strconv.FormatInt(d.Writes, 10)
+	}
+	return []string{"-drive", drive, "-device", fmt.Sprintf("virtio-blk-pci,addr=%#x,discard=off,write-zeroes=off,drive=%s,serial=%s", firstSlot+n, d.Serial, d.Serial)}
+}
+
+// makeDisks makes files of the disks' sizes, without what they hold.
+func makeDisks(c Config) error {
+	for _, d := range c.Disks {
+		err := os.WriteFile(d.file(c), nil, 0o600)
+		if err == nil {
+			err = os.Truncate(d.file(c), d.Size)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Packages are what Run needs from Debian, by a file of each.
@@ -89,7 +130,7 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("prepare a virtual machine: %w", err)
 	}
 	defer os.Remove(payload)
-	if err := c.makeKept(ctx); err != nil {
+	if err := errors.Join(c.makeKept(ctx), makeDisks(c)); err != nil {
 		return fmt.Errorf("prepare a virtual machine: %w", err)
 	}
 	reader, writer, err := os.Pipe()
@@ -147,6 +188,9 @@ func arguments(s system, c Config, payload string) []string {
 	}
 	if c.Kept != "" {
 		out = append(out, "-drive", "file="+c.keptImage()+",if=virtio,format=raw,cache=unsafe")
+	}
+	for n, d := range c.Disks {
+		out = append(out, d.arguments(c, n)...)
 	}
 	if !c.Reboots {
 		out = append(out, "-no-reboot")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
@@ -16,6 +17,13 @@ var ErrNotAllKnown = errors.New("not all pods of the node are known yet")
 // removal is how long a reclaim waits for pods. What ends pods for a disk waits for it,
 // and a runtime that hangs may do so for minutes.
 const removal = 30 * time.Second
+
+// justEnded is how long after its end a pod is waited for that is still being taken down,
+// or of whose end the apiserver does not know: until then it keeps what it has in the
+// runtime. Else whoever asks next, as soon as a pod has gone for a disk, is told that
+// there is nothing to free, and another pod goes. A kubelet waits as long for one that it
+// has evicted.
+const justEnded = 30 * time.Second
 
 // Reclaimed is what was removed for its room.
 type Reclaimed struct {
@@ -37,7 +45,8 @@ func answer(calls []reclaim, with Reclaimed) {
 
 // Reclaim removes what has ended and that nobody needs: old instances of containers, and
 // of pods that have ended, as the apiserver knows, all containers and sandboxes. Who is
-// to start again keeps its last end. It returns when that is done, or after removal, and
+// to start again keeps its last end. It returns when that is done, also of pods that have
+// justEnded, or after removal, and
 // then what was begun goes on; what fails is not tried again.
 // Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#reclaim-node-resources
 func (r *Registry) Reclaim(ctx context.Context) (Reclaimed, error) {
@@ -81,6 +90,11 @@ func removes(k podstate.Kind) bool {
 	return k == podstate.RemoveContainer || k == podstate.RemoveSandbox
 }
 
+// takesDown says whether an action has to be done before one that removes.
+func takesDown(k podstate.Kind) bool {
+	return k == podstate.StopSandbox || k == podstate.TeardownVolumes || k == podstate.RemoveCgroup
+}
+
 // named is the pod in words.
 func (w *worker) named() string {
 	if pod := w.state.Pod; pod != nil {
@@ -89,14 +103,41 @@ func (w *worker) named() string {
 	return string(w.uid)
 }
 
-// reclaimed answers those who wait when nothing is being removed any more.
-func (w *worker) reclaimed() {
+// reclaimed answers those who wait when nothing is being removed any more and nothing will
+// be soon. Else it says when to look again though nothing is heard.
+func (w *worker) reclaimed(out plan.Output) (again time.Time) {
+	if !out.Stopped {
+		w.stopped = time.Time{}
+	} else if w.stopped.IsZero() {
+		w.stopped = w.state.Now
+	}
+	if len(w.reclaims) == 0 {
+		return time.Time{}
+	}
 	for key := range w.cancels {
 		if removes(key.Kind) {
-			return
+			return time.Time{}
 		}
 	}
+	if until := w.stopped.Add(justEnded); w.leaves(out) && w.state.Now.Before(until) {
+		return until
+	}
 	w.endReclaims()
+	return time.Time{}
+}
+
+// leaves says whether the runtime has something of the pod, which has ended, that goes by
+// itself once the rest is down. A static pod's stays while there is the pod.
+func (w *worker) leaves(out plan.Output) bool {
+	if !out.Stopped || w.state.Static && !w.state.Removed || len(w.state.Observed.Containers)+len(w.state.Observed.Sandboxes) == 0 {
+		return false
+	}
+	for key := range w.state.Failures {
+		if takesDown(key.Kind) || removes(key.Kind) {
+			return false
+		}
+	}
+	return true
 }
 
 // endReclaims answers those who wait.

@@ -126,3 +126,61 @@ func TestReclaimEndsWithItsContextAndWithPodsync(t *testing.T) {
 		}
 	})
 }
+
+func TestReclaimWaitsForWhatHasJustEndedAndIsStillBeingTakenDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := 3 * time.Second
+		r := newRig(t, fakecri.Config{
+			Images: []string{"job:1"}, Scripts: map[string]fakecri.Script{"job:1": fakecri.Exits(time.Second, 1)},
+			Faults: func(_ context.Context, m string, _ any) fakecri.Fault {
+				if m == "StopPodSandbox" {
+					return fakecri.Fault{Delay: slow}
+				}
+				return fakecri.Fault{}
+			},
+		})
+		r.reg.Ready("api")
+		r.ended("job")
+		began := time.Now()
+		if freed, err := r.reg.Reclaim(t.Context()); err != nil || freed.Removed != 2 || len(freed.Failed) != 0 {
+			t.Errorf("%+v, %v", freed, err)
+		}
+		if took := time.Since(began); took > slow+2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+
+		slow = time.Hour
+		r.ended("stuck")
+		time.Sleep(5 * time.Second)
+		began = time.Now()
+		if freed, err := r.reg.Reclaim(t.Context()); err != nil || freed.Removed != 0 || len(freed.Failed) != 0 {
+			t.Errorf("of what is not taken down: %+v, %v", freed, err)
+		}
+		if took := time.Since(began); took > justEnded-5*time.Second {
+			t.Errorf("what is not taken down was waited for %s", took)
+		}
+		began = time.Now()
+		if _, err := r.reg.Reclaim(t.Context()); err != nil || time.Since(began) > time.Second {
+			t.Errorf("what is not taken down was waited for again, for %s: %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestReclaimWaitsForTheApiserverToKnowWhatHasJustEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"job:1"}, Scripts: map[string]fakecri.Script{"job:1": fakecri.Exits(time.Second, 1)}})
+		r.reg.Ready("api")
+		pod := newPod("job", v1.Container{Image: "job:1"})
+		pod.Spec.RestartPolicy = v1.RestartPolicyNever
+		r.reg.Set(pod, "api")
+		r.until("it has ended", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
+		time.AfterFunc(2*time.Second, func() {
+			told := pod.DeepCopy()
+			told.Status = r.status(pod.UID)
+			r.reg.Set(told, "api")
+		})
+		if freed, err := r.reg.Reclaim(t.Context()); err != nil || freed.Removed != 2 || len(freed.Failed) != 0 {
+			t.Errorf("%+v, %v", freed, err)
+		}
+	})
+}

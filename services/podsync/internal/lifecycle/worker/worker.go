@@ -39,6 +39,7 @@ type worker struct {
 	targets   []podstate.Target
 	reclaims  []reclaim // who waits for what the pod can do without to be removed
 	removed   int       // what was, since the first of them waits
+	stopped   time.Time // since when the pod has ended; zero: it has not
 	admitAt   time.Time // when admission was first asked
 	waitSaid  string    // the reason to wait of which an event was recorded
 	line      *timeline.Line
@@ -129,8 +130,11 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	for _, a := range out.Actions {
 		w.launch(a)
 	}
-	w.reclaimed()
+	again := w.reclaimed(out)
 	w.publish(out)
+	if out.Wake.IsZero() || !again.IsZero() && again.Before(out.Wake) {
+		return again, false
+	}
 	return out.Wake, false
 }
 
