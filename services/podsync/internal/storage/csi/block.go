@@ -39,6 +39,9 @@ type blockPlaces struct {
 	publish string // the device, as the driver publishes it
 }
 
+// podDevices is the directory of a pod, and by plugin, with its links to devices.
+const podDevices = "volumeDevices"
+
 // devices is where all volumes are that are devices.
 func (c *Volumes) devices() string { return filepath.Join(c.stagings(), "volumeDevices") }
 
@@ -317,7 +320,7 @@ func (c *Volumes) deviceData() (known map[string]volumeID, damaged map[string]er
 // devicesOnDisk are the volumes that a pod has as devices; unknown says that it has one
 // of those that are damaged.
 func (c *Volumes) devicesOnDisk(uid string, known map[string]volumeID, damaged map[string]error) (ids []volumeID, unknown, err error) {
-	links, err := os.ReadDir(filepath.Join(c.cfg.RootDir, "pods", uid, "volumeDevices", "kubernetes.io~csi"))
+	links, err := os.ReadDir(filepath.Join(c.cfg.RootDir, "pods", uid, podDevices, "kubernetes.io~csi"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}

@@ -100,6 +100,20 @@ func TestADeviceLiesWhereAKubeletHasItAndIsStagedOnce(t *testing.T) {
 	}
 }
 
+func TestTheDriverOfADeviceIsNamedByItsLinkAsLongAsItIsKnown(t *testing.T) {
+	b := newStaging(t, nil)
+	if got := b.DriverOf(b.link("a")); got != "" {
+		t.Errorf("before there is one it is %q", got)
+	}
+	if err := b.mapDeviceOf(t, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.DriverOf(b.link("a")); got != driverOf {
+		t.Errorf("it is %q", got)
+	}
+	b.unmap(t, "a")
+}
+
 func TestADeviceOfADriverThatDoesNotStageIsPublishedAlone(t *testing.T) {
 	b := newStaging(t, func(c *fakecsi.Config) { c.Can = nil })
 	if err := b.mapDeviceOf(t, "uid-1"); err != nil {

@@ -63,7 +63,7 @@ func (c *Volumes) leftOf(pv string) (uids []types.UID, err error) {
 // called "publish" has those that it shows where another, called "dev", has its own.
 func (c *Volumes) unpublishLeftOf(ctx context.Context, id volumeID, pv string, uid types.UID) error {
 	at := c.blockPlaces(pv, uid)
-	links, err := os.ReadDir(filepath.Join(c.cfg.RootDir, "pods", string(uid), "volumeDevices", "kubernetes.io~csi"))
+	links, err := os.ReadDir(filepath.Join(c.cfg.RootDir, "pods", string(uid), podDevices, "kubernetes.io~csi"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

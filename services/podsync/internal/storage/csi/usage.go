@@ -45,6 +45,9 @@ func (c *Volumes) Usage(ctx context.Context, dir string) (volume.Usage, error) {
 
 // DriverOf implements volume.Namer.
 func (c *Volumes) DriverOf(dir string) string {
+	if filepath.Base(filepath.Dir(filepath.Dir(dir))) == podDevices {
+		dir = c.blockPlaces(filepath.Base(dir), "").data
+	}
 	data, err := readVolumeData(dir)
 	if err != nil || !c.Knows(data.DriverName) {
 		return ""

@@ -66,8 +66,8 @@ type Meter interface {
 // know have none: there may be any number in specs.
 type Namer interface {
 	Driver
-	// DriverOf is the one that has made the volume in a directory as Setup was given it;
-	// empty when it is not known.
+	// DriverOf is the one that has made the volume in a directory as Setup was given it, or
+	// the device that a link there leads to; empty when it is not known.
 	DriverOf(dir string) string
 	// Knows says whether there is a driver of this name. It returns at once.
 	Knows(driver string) bool

@@ -26,6 +26,9 @@ func (s *Set) shownMount(uid types.UID, v *v1.Volume, path string) string {
 	if path == "" {
 		return name
 	}
+	if b, _ := s.boundOf(uid, v.Name); b.Device {
+		return s.shownDriver(name, path)
+	}
 	return s.shownDriver(name, filepath.Dir(path))
 }
 

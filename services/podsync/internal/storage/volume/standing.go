@@ -94,8 +94,12 @@ func (s *Set) driverName(v *v1.Volume, one Standing) string {
 	if v.CSI != nil {
 		return v.CSI.Driver
 	}
-	if d, has := s.deps.CSI.(Namer); has && one.Path != "" && !one.Device && one.Plugin == shownName(pluginCSI) {
-		return d.DriverOf(filepath.Dir(one.Path))
+	d, has := s.deps.CSI.(Namer)
+	switch {
+	case !has || one.Path == "" || one.Plugin != shownName(pluginCSI):
+		return ""
+	case one.Device:
+		return d.DriverOf(one.Path)
 	}
-	return ""
+	return d.DriverOf(filepath.Dir(one.Path))
 }
