@@ -46,7 +46,8 @@ func TestAPodWhoseVolumeTheNodeHasNoRoomForIsRejected(t *testing.T) {
 			return podstate.VolumeErrors{{Volume: "v", Err: &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: full}}}
 		}
 		r.reg.Ready("api")
-		pod := newPod("p", v1.Container{Image: "app:1"})
+		pod := newPod("p", v1.Container{Image: "app:1", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}})
+		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
 		r.reg.Set(pod, "api")
 		r.until("failed", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
 		want := "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[v], unattached volumes=[v], failed to process volumes=[]: context deadline exceeded"
