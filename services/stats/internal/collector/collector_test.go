@@ -79,8 +79,10 @@ func pod() inventory.PresentPod {
 		Sandbox:    inventory.Sandbox{Pod: inventory.Pod{Namespace: "ns", Name: "pod", UID: "u"}},
 		Containers: []inventory.Container{{Name: "first"}, {Name: "second", LogDir: "/logs/pod/second"}},
 		Volumes: []inventory.Volume{
-			{Name: "scratch", HostPath: "/v/scratch", Ephemeral: true}, {Name: "memory", HostPath: "/v/memory", Ephemeral: true, InMemory: true},
-			{Name: "data", HostPath: "/v/data", PVC: "claim"}, {Name: "elsewhere"},
+			{Name: "scratch", HostPath: "/v/scratch", Ephemeral: true},
+			{Name: "memory", HostPath: "/v/memory", Ephemeral: true, InMemory: true},
+			{Name: "data", HostPath: "/v/data", PVC: "claim"},
+			{Name: "elsewhere"},
 			{Name: "disk", HostPath: "/v/disk"}, // of an iSCSI target, in the pod's own spec
 		},
 	}
@@ -88,8 +90,10 @@ func pod() inventory.PresentPod {
 
 func TestWhatIsAMountOfItsOwnIsNotWalked(t *testing.T) {
 	want := []disk.Directory{
-		{Path: "/logs/pod/second", Namespace: "ns"}, {Path: "/v/scratch", Namespace: "ns"},
-		{Path: "/v/memory", Namespace: "ns", FilesystemOnly: true, OwnMount: true}, {Path: "/v/data", Namespace: "ns", FilesystemOnly: true},
+		{Path: "/logs/pod/second", Namespace: "ns"},
+		{Path: "/v/scratch", Namespace: "ns"},
+		{Path: "/v/memory", Namespace: "ns", FilesystemOnly: true, OwnMount: true},
+		{Path: "/v/data", Namespace: "ns", FilesystemOnly: true},
 		{Path: "/v/disk", Namespace: "ns", FilesystemOnly: true},
 	}
 	if diff := cmp.Diff(want, directories([]inventory.PresentPod{pod()})); diff != "" {
@@ -209,8 +213,10 @@ func TestThreadsAreThoseOfPodsCgroupsWithAllBelow(t *testing.T) {
 	c, _ := newCollector(t, "/proc", disk.RuntimeUsage{})
 	whose := inventory.Pod{Namespace: "ns", Name: "pod", UID: "u"}
 	got := c.Threads([]sampler.Row{
-		{Target: sampler.Target{Cgroup: "/", Kind: sampler.Machine}}, {Target: sampler.Target{Cgroup: "/kubepods/pod-u", Kind: sampler.Pod, Pod: whose}},
-		{Target: sampler.Target{Cgroup: "/kubepods/pod-u/c", Kind: sampler.Container, Pod: whose}}, {Target: sampler.Target{Cgroup: "/kubepods/pod-v", Kind: sampler.Pod}},
+		{Target: sampler.Target{Cgroup: "/", Kind: sampler.Machine}},
+		{Target: sampler.Target{Cgroup: "/kubepods/pod-u", Kind: sampler.Pod, Pod: whose}},
+		{Target: sampler.Target{Cgroup: "/kubepods/pod-u/c", Kind: sampler.Container, Pod: whose}},
+		{Target: sampler.Target{Cgroup: "/kubepods/pod-v", Kind: sampler.Pod}},
 	})
 	if diff := cmp.Diff(map[string]uint64{"u": 1}, got); diff != "" {
 		t.Error(diff)
