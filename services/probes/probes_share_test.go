@@ -25,7 +25,7 @@ func TestOneNamespaceWhoseProbesHangLeavesOthersTheirs(t *testing.T) {
 		}}
 		for i := range 2 * rpc.MaxStreams {
 			f.snapshot = append(f.snapshot, execTarget(readiness, "a", func(t *podsyncv1.ProbeTarget) {
-				t.Key.PodUid, t.Pod.Namespace, t.TimeoutSeconds, t.PeriodSeconds = fmt.Sprintf("theirs-%d", i), "theirs", 24*3600, 1
+				t.Key.PodUid, t.Pod.Namespace, t.TimeoutSeconds, t.PeriodSeconds = fmt.Sprintf("theirs-%d", i), "theirs", 24*3600, 10
 			}))
 		}
 		n := newNode(t, f)

@@ -55,7 +55,7 @@ func TestAContainerWhoseFilesAreWithoutEndHoldsUpNoStatistics(t *testing.T) {
 	c := crowd{names: names{"/kubepods", "/kubepods/podmany1", "/kubepods/podmany2", "/kubepods/podother"}}
 	m := New(Roots{Pods: "/kubepods"}, Deps{Cgroups: c, Names: &inventory.Table{}, Proc: process.Proc("/proc"), Machine: c})
 	m.ShareFor(time.Nanosecond) // each answer is measured anew, and waits for the counts
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	type answer struct {
 		rows []Row
