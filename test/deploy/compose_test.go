@@ -61,7 +61,7 @@ func needDocker(t *testing.T) {
 		if _, err := exec.LookPath(program); err == nil {
 			continue
 		}
-		for _, args := range [][]string{{"update", "-qq"}, {"install", "-y", "--no-install-recommends", "docker.io", "docker-compose"}} {
+		for _, args := range [][]string{{"update", "-qq"}, {"-o", "DPkg::Lock::Timeout=300", "install", "-y", "--no-install-recommends", "docker.io", "docker-compose"}} {
 			command := exec.CommandContext(t.Context(), "apt-get", args...)
 			command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 			if out, err := command.CombinedOutput(); err != nil {

@@ -100,11 +100,14 @@ func childWasKilled(h *house, theirs <-chan *oomparser.OomInstance) {
 		line := regexp.MustCompile(`(?m)^container_oom_events_total\{container="app",.*pod="parent"\} (\S+)`).FindStringSubmatch(body)
 		return boolError(len(line) == 2 && line[1] == "1", "%q", line)
 	})
-	out, err := h.polylet("explain", "parent")
-	h.must(err)
-	if want := fmt.Sprintf("process %s (pid %d) of container app, for its memory limit was used up", kill.ProcessName, kill.Pid); !strings.Contains(out, want) {
-		h.Errorf("polylet explain without %q:\n%s", want, out)
-	}
+	killed := fmt.Sprintf("process %s (pid %d) of container app, for its memory limit was used up", kill.ProcessName, kill.Pid)
+	h.eventually(time.Minute, "polylet explain names the kill", func() error { // stats may answer late, which it says
+		out, err := h.polylet("explain", "parent")
+		if err != nil {
+			return err
+		}
+		return boolError(strings.Contains(out, killed), "without %q:\n%s", killed, out)
+	})
 	again, err := h.pod("parent")
 	h.must(err)
 	c := appOf(again)

@@ -122,7 +122,8 @@ func missing() []string {
 func apt(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, aptWithin)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "apt-get", args...)
+	// Another test, or the machine itself, may be installing something.
+	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-o", "DPkg::Lock::Timeout=300"}, args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, out)
