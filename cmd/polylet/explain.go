@@ -25,7 +25,11 @@ func newExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			kills := oomKills(cmd.Context(), dir, resp.GetPod().GetUid())
+			// The rest is worth showing without it.
+			kills, err := oomKills(cmd.Context(), dir, resp.GetPod().GetUid())
+			if err != nil {
+				defer fmt.Fprintf(cmd.ErrOrStderr(), "Which of its processes the kernel has killed for lack of memory is not known: %v\n", err)
+			}
 			if done, err := structured(cmd, podDocument(resp, kills)); done {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -15,30 +14,25 @@ import (
 	"github.com/polylet/polylet/internal/service"
 )
 
-// killsWithin is how long stats may take to say which kills there were: a person waits
-// for all else meanwhile.
-const killsWithin = time.Second
-
 // oomKills asks stats which processes of a pod the kernel has killed for lack of memory,
-// of the newest that it knows; nil without an answer: the rest is worth showing without it.
-// podsync knows of none that was not the first of its container.
-func oomKills(ctx context.Context, dir, podUID string) []*statsv1.OOMKill {
+// of the newest that it knows. podsync knows of none that was not the first of its container.
+func oomKills(ctx context.Context, dir, podUID string) ([]*statsv1.OOMKill, error) {
 	conn, err := dial(dir, service.Stats)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, killsWithin)
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	stream, err := statsv1.NewStatsServiceClient(conn).WatchOOMKills(ctx, &statsv1.WatchOOMKillsRequest{})
 	if err != nil {
-		return nil
+		return nil, explainCall(service.Stats, err)
 	}
 	frame, err := stream.Recv()
 	if err != nil {
-		return nil
+		return nil, explainCall(service.Stats, err)
 	}
-	return killsOf(podUID, frame.GetKills())
+	return killsOf(podUID, frame.GetKills()), nil
 }
 
 // killsOf are those of one pod, never nil.

@@ -69,6 +69,10 @@ func (fakeNode) ListWaits(context.Context, *podsyncv1.ListWaitsRequest) (*podsyn
 	}}}, nil
 }
 
+func (fakeNode) ExplainPod(_ context.Context, r *podsyncv1.ExplainPodRequest) (*podsyncv1.ExplainPodResponse, error) {
+	return &podsyncv1.ExplainPodResponse{Pod: r.GetPod(), Phase: "Running"}, nil
+}
+
 func (fakeNode) ListVolumes(_ context.Context, r *podsyncv1.ListVolumesRequest) (*podsyncv1.ListVolumesResponse, error) {
 	if r.GetName() == "none" {
 		return nil, status.Error(codes.NotFound, "no such pod")
@@ -134,6 +138,7 @@ func TestTheCommandsAskTheRunningNode(t *testing.T) {
 	}{
 		{[]string{"pods", dir}, []string{"kube-system dns Pending", "image i: no such image"}},
 		{[]string{"pods", dir, "-o", "yaml"}, []string{"kind: PodList", "name: web"}},
+		{[]string{"explain", dir, "web"}, []string{"default/web (uid ): Running", "Which of its processes the kernel has killed for lack of memory is not known: no socket"}},
 		{[]string{"volumes", dir}, []string{"default web data csi.x data-0 pv-7 present - - -", "new kubernetes.io/csi new-0 - waiting - - PVC is not bound (for -)", "How full the volumes are is not known: no socket"}},
 		{[]string{"volumes", dir, "web", "-o", "yaml"}, []string{"standing: VOLUME_STANDING_WAITING"}},
 		{[]string{"logs", dir, "web", "-c", "side", "--tail=3"}, []string{"1 side tail 3"}},
