@@ -98,6 +98,8 @@ type View struct {
 	// PodsCgroup is the cgroup above all pods, as the runtime's driver spells it;
 	// empty until podsync knows.
 	PodsCgroup string
+	// Begun is when podsync last began to tell all there is; zero before the first time.
+	Begun time.Time
 }
 
 // Table follows podsync. The zero value is an empty table. Safe for concurrent use.
@@ -140,7 +142,10 @@ func (t *Table) PodsCgroup() string {
 func (t *Table) Apply(c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	next := View{Version: t.view.Version + 1, PodsCgroup: cmp.Or(c.PodsCgroup, t.view.PodsCgroup)}
+	next := View{Version: t.view.Version + 1, PodsCgroup: cmp.Or(c.PodsCgroup, t.view.PodsCgroup), Begun: t.view.Begun}
+	if c.Snapshot {
+		next.Begun = time.Now()
+	}
 	switch {
 	case c.Snapshot || t.view.Sandboxes == nil:
 		next.Sandboxes, next.Containers, next.Volumes = map[string]Sandbox{}, map[string]Container{}, map[string]PodVolumes{}

@@ -67,9 +67,13 @@ func (s *Server) awaitNames(ctx context.Context, kills []kernellog.Kill) invento
 	}
 }
 
-// nameless says whether the process was a container's that has no name yet.
+// nameless says whether the process was a container's that has no name yet. One that podsync
+// has had the time to name has been removed, as the earlier ends of a container that crashes
+// again and again are, or is not of this node's pods.
 func nameless(k kernellog.Kill, names inventory.View) bool {
-	if _, ok := containerOf(k.Cgroup, names); ok || time.Since(k.Time) >= oldKill {
+	_, ok := containerOf(k.Cgroup, names)
+	had := !names.Begun.IsZero() && time.Since(names.Begun) >= namesWait && time.Since(k.Time) >= namesWait
+	if ok || had || time.Since(k.Time) >= oldKill || names.PodsCgroup != "" && !strings.Contains(k.Cgroup, names.PodsCgroup+"/") {
 		return false
 	}
 	return slices.ContainsFunc(strings.Split(k.Cgroup, "/"), cgroup.LooksLikeContainer)

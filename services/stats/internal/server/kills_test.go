@@ -169,17 +169,23 @@ func TestAKillIsNotToldBeforeItMayBeKnownWhoseItWas(t *testing.T) {
 }
 
 func TestNoNameIsAwaitedOfAKillThatIsOldOrNoContainers(t *testing.T) {
-	container := "/k/p/" + strings.Repeat("b", 64)
+	now, container := time.Now(), "/k/p/"+strings.Repeat("b", 64)
 	for name, c := range map[string]struct {
-		kill kernellog.Kill
-		want bool
+		kill  kernellog.Kill
+		names inventory.View
+		want  bool
 	}{
-		"a container's":      {kernellog.Kill{Cgroup: container + "/app", Time: time.Now()}, true},
-		"nobody's":           {kernellog.Kill{Cgroup: "/system.slice/sshd.service", Time: time.Now()}, false},
-		"not known":          {kernellog.Kill{Time: time.Now()}, false},
-		"one of an hour ago": {kernellog.Kill{Cgroup: container, Time: time.Now().Add(-time.Hour)}, false},
+		"a container's":      {kernellog.Kill{Cgroup: container + "/app", Time: now}, inventory.View{}, true},
+		"nobody's":           {kernellog.Kill{Cgroup: "/system.slice/sshd.service", Time: now}, inventory.View{}, false},
+		"not known":          {kernellog.Kill{Time: now}, inventory.View{}, false},
+		"one of an hour ago": {kernellog.Kill{Cgroup: container, Time: now.Add(-time.Hour)}, inventory.View{}, false},
+		"one that podsync has not had time to name": {kernellog.Kill{Cgroup: container, Time: now.Add(-time.Minute)}, inventory.View{Begun: now.Add(-time.Second)}, true},
+		"one of now":                      {kernellog.Kill{Cgroup: container, Time: now}, inventory.View{Begun: now.Add(-time.Hour)}, true},
+		"one whose container was removed": {kernellog.Kill{Cgroup: container, Time: now.Add(-time.Minute)}, inventory.View{Begun: now.Add(-time.Hour)}, false},
+		"one of this node's pods":         {kernellog.Kill{Cgroup: "/host" + container, Time: now}, inventory.View{PodsCgroup: "/k"}, true},
+		"one of another node's":           {kernellog.Kill{Cgroup: container, Time: now}, inventory.View{PodsCgroup: "/kubepods"}, false},
 	} {
-		if got := nameless(c.kill, inventory.View{}); got != c.want {
+		if got := nameless(c.kill, c.names); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
