@@ -112,12 +112,6 @@ func (h *house) evictedInOrder() (names []string) {
 	return said.InOrder(list.Items)
 }
 
-// said is what is said of a pod that was evicted.
-func (h *house) said(p *corev1.Pod) string {
-	h.Helper()
-	return said.Evicted(p, h.saidByEvents(p.Name))
-}
-
 // saidByEvents are the events of a pod's eviction.
 func (h *house) saidByEvents(pod string) []corev1.Event {
 	h.Helper()
