@@ -3,6 +3,8 @@ package podstate
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
@@ -34,6 +36,9 @@ const (
 	StopSandbox Kind = "stop sandbox"
 	// KeepStop keeps that the node ends the pod, so that it outlives a crash (Stop).
 	KeepStop Kind = "keep the end"
+	// KeepStatus keeps the status that the pod has ended with, so that it outlives a crash
+	// though the apiserver does not know it and the runtime forgets (Status).
+	KeepStatus Kind = "keep the last status"
 	// KeepAllocation keeps what a resize was allocated, so that it outlives a
 	// crash (Allocation, Generation).
 	KeepAllocation Kind = "keep allocation"
@@ -122,6 +127,8 @@ type Action struct {
 	// Reason is the event's text for a kill, e.g. "Container x failed liveness
 	// probe, will be restarted"; for others empty.
 	Reason string
+	// Status is what KeepStatus keeps.
+	Status *v1.PodStatus
 	// Stop is what KeepStop keeps.
 	Stop *Stop
 	// Allocation and Generation are what is to be kept.

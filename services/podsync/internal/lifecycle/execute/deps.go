@@ -44,6 +44,8 @@ type Allocations interface {
 // has it.
 type Ends interface {
 	Put(ctx context.Context, uid types.UID, stop podstate.Stop) error
+	// PutLast keeps the status that a pod has ended with.
+	PutLast(ctx context.Context, uid types.UID, status *v1.PodStatus) error
 }
 
 // Observer is told of what was done, so that it is known before the action

@@ -109,6 +109,8 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 		return Result{}, e.observed(life, t, e.stopSandbox(ctx, t))
 	case podstate.KeepStop:
 		return Result{}, e.keepStop(ctx, t)
+	case podstate.KeepStatus:
+		return Result{}, e.keepStatus(ctx, t)
 	case podstate.KeepAllocation, podstate.RaiseCgroup, podstate.ResizeContainer, podstate.FitCgroup:
 		return e.resize(life, ctx, t)
 	case podstate.RemoveContainer:
@@ -138,6 +140,19 @@ func (e *Executor) keepStop(parent context.Context, t Task) error {
 	ctx, cancel := context.WithTimeout(parent, keepWait)
 	defer cancel()
 	return reason.New("FailedKeepStop", e.deps.Ends.Put(ctx, t.UID, *t.Action.Stop))
+}
+
+// statusWait is how long the node waits at most for its turn to keep how a pod has ended,
+// before what that has left is removed: who asks for the room waits for three times as long.
+const statusWait = 10 * time.Second
+
+func (e *Executor) keepStatus(parent context.Context, t Task) error {
+	if e.deps.Ends == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(parent, statusWait)
+	defer cancel()
+	return reason.New("FailedKeepStatus", e.deps.Ends.PutLast(ctx, t.UID, t.Action.Status))
 }
 
 // observed makes sure, after a failure that may have had an effect all the

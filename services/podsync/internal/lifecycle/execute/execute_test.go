@@ -61,6 +61,10 @@ func (hangs) Put(ctx context.Context, _ types.UID, _ podstate.Stop) error {
 	return context.Cause(ctx)
 }
 
+func (h hangs) PutLast(ctx context.Context, uid types.UID, _ *v1.PodStatus) error {
+	return h.Put(ctx, uid, podstate.Stop{})
+}
+
 func TestADiskThatHangsIsNoReasonForAPodNotToEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

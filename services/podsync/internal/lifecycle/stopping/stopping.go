@@ -1,6 +1,7 @@
-// Package stopping keeps that the node has decided to end a pod for a reason of
-// its own, and how, so that the decision outlives a crash between it and the
-// pod's final status: in one checkpoint file.
+// Package stopping keeps what of a pod's end the apiserver does not know yet, so that it
+// outlives a crash: that the node has decided to end the pod for a reason of its own, and
+// how; and the status it has ended with, where the runtime is to forget it before the
+// apiserver knows. In one checkpoint file.
 //
 // It must never decide that a pod is ended.
 package stopping
@@ -34,13 +35,16 @@ type Deps struct {
 	Health health.Reporter
 }
 
-// entry is one decision as the file has it.
+// entry is what the file has of one pod.
 type entry struct {
+	// Reason is empty where the node has not decided anything.
 	Reason       string           `json:"reason"`
 	Message      string           `json:"message,omitempty"`
 	ByContainers bool             `json:"byContainers,omitempty"`
 	GraceSeconds *int64           `json:"graceSeconds,omitempty"`
 	Condition    *v1.PodCondition `json:"condition,omitempty"`
+	// Last is the status that the pod has ended with.
+	Last *v1.PodStatus `json:"lastStatus,omitempty"`
 }
 
 // Keeper keeps decisions by pod. Safe for concurrent use.
@@ -98,12 +102,24 @@ func (k *Keeper) Load(log logr.Logger) {
 func (k *Keeper) Of(uid types.UID) *podstate.Stop {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	e, ok := k.pods[uid]
-	if !ok {
+	e := k.pods[uid]
+	if !e.decided() {
 		return nil
 	}
 	stop := e.stop()
 	return &stop
+}
+
+// Last is the status that a pod has ended with; nil when none is kept.
+func (k *Keeper) Last(uid types.UID) *v1.PodStatus {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pods[uid].Last.DeepCopy()
+}
+
+// decided says whether the node ends the pod.
+func (e *entry) decided() bool {
+	return e.Reason != ""
 }
 
 func (e *entry) stop() podstate.Stop {
@@ -114,17 +130,36 @@ func (e *entry) stop() podstate.Stop {
 // ended already it keeps a shorter grace period alone: the first reason stands.
 func (k *Keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) error {
 	k.mu.Lock()
-	if first, ended := k.pods[uid]; ended {
+	first := k.pods[uid]
+	if first.decided() {
 		stop = first.stop().Hastened(stop)
 	}
-	k.pods[uid] = entry{stop.Reason, stop.Message, stop.ByContainers, stop.GraceSeconds, stop.Condition}
-	k.changed++
-	mine := k.changed
-	k.mu.Unlock()
-	if err := k.write(ctx, mine); err != nil {
+	k.pods[uid] = entry{stop.Reason, stop.Message, stop.ByContainers, stop.GraceSeconds, stop.Condition, first.Last}
+	if err := k.writeChanged(ctx); err != nil {
 		return fmt.Errorf("keep that pod %s is ended: %w", uid, err)
 	}
 	return nil
+}
+
+// PutLast keeps the status that a pod has ended with. When it returns nil, a crash does
+// not lose it.
+func (k *Keeper) PutLast(ctx context.Context, uid types.UID, status *v1.PodStatus) error {
+	k.mu.Lock()
+	e := k.pods[uid]
+	e.Last = status.DeepCopy()
+	k.pods[uid] = e
+	if err := k.writeChanged(ctx); err != nil {
+		return fmt.Errorf("keep how pod %s has ended: %w", uid, err)
+	}
+	return nil
+}
+
+// writeChanged writes down what was changed with mu held, which it lets go.
+func (k *Keeper) writeChanged(ctx context.Context) error {
+	k.changed++
+	mine := k.changed
+	k.mu.Unlock()
+	return k.write(ctx, mine)
 }
 
 // Forget drops the decision on a pod whose end is known or that is gone; Run

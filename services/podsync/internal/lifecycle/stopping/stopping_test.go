@@ -39,6 +39,28 @@ func TestADecisionOutlivesACrashOnceItIsPut(t *testing.T) {
 	}
 }
 
+func TestAStatusThatAPodHasEndedWithOutlivesACrashBesideTheDecision(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "stops.json")
+	last := &v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{{Name: "a", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 3}}}}}
+	k := loaded(file)
+	if err := errors.Join(k.Put(t.Context(), "ended", podstate.Stop{Reason: "r"}), k.PutLast(t.Context(), "ended", last), k.PutLast(t.Context(), "itself", last)); err != nil {
+		t.Fatal(err)
+	}
+	k = loaded(file)
+	if got := k.Last("itself"); !reflect.DeepEqual(got, last) || k.Of("itself") != nil {
+		t.Errorf("of one that has ended by itself: %+v, the node's decision %v", got, k.Of("itself"))
+	}
+	if err := k.Put(t.Context(), "ended", podstate.Stop{Reason: "second"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, stop := k.Last("ended"), k.Of("ended"); !reflect.DeepEqual(got, last) || stop == nil || stop.Reason != "r" {
+		t.Errorf("of one that the node has ended: %+v, %v", got, stop)
+	}
+	if k.Forget("ended"); k.Last("ended") != nil || k.Last("nobody") != nil {
+		t.Error("what is forgotten is still there")
+	}
+}
+
 func TestWhatIsOverIsForgottenInTheFileToo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "stops.json")
 	synctest.Test(t, func(t *testing.T) {

@@ -49,6 +49,9 @@ type Ends interface {
 	Of(uid types.UID) *podstate.Stop
 	// Put keeps a decision: when it returns nil, a crash does not lose it.
 	Put(ctx context.Context, uid types.UID, stop podstate.Stop) error
+	// Last is the status that a pod has ended with, of which the apiserver may not know;
+	// nil when none was kept.
+	Last(uid types.UID) *v1.PodStatus
 	Forget(uid types.UID)
 	Prune(exists func(types.UID) bool)
 }

@@ -19,8 +19,8 @@ var ErrNotAllKnown = errors.New("not all pods of the node are known yet")
 const removal = 30 * time.Second
 
 // justEnded is how long after its end a pod is waited for that is still being taken down,
-// or of whose end the apiserver does not know: until then it keeps what it has in the
-// runtime. Else whoever asks next, as soon as a pod has gone for a disk, is told that
+// or of whose end nothing but the runtime knows yet: until then it keeps what it has there.
+// Else whoever asks next, as soon as a pod has gone for a disk, is told that
 // there is nothing to free, and another pod goes. A kubelet waits as long for one that it
 // has evicted.
 const justEnded = 30 * time.Second
@@ -44,10 +44,10 @@ func answer(calls []reclaim, with Reclaimed) {
 }
 
 // Reclaim removes what has ended and that nobody needs: old instances of containers, and
-// of pods that have ended, as the apiserver knows, all containers and sandboxes. Who is
-// to start again keeps its last end. It returns when that is done, also of pods that have
-// justEnded, or after removal, and
-// then what was begun goes on; what fails is not tried again.
+// of pods that have ended all containers and sandboxes, as soon as the apiserver knows how,
+// or else the disk. Who is to start again keeps its last end. It returns when that is done,
+// also of pods that have justEnded, or after removal, and then what was begun goes on; what
+// fails is not tried again.
 // Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#reclaim-node-resources
 func (r *Registry) Reclaim(ctx context.Context) (Reclaimed, error) {
 	r.mu.Lock()
@@ -85,9 +85,14 @@ func (r *Registry) Reclaim(ctx context.Context) (Reclaimed, error) {
 	return all, nil
 }
 
-// removes says whether an action is part of a reclaim.
+// removes says whether an action makes room.
 func removes(k podstate.Kind) bool {
 	return k == podstate.RemoveContainer || k == podstate.RemoveSandbox
+}
+
+// reclaims says whether an action is part of a reclaim, or has to be done in it before.
+func reclaims(k podstate.Kind) bool {
+	return removes(k) || k == podstate.KeepStatus
 }
 
 // takesDown says whether an action has to be done before one that removes.
@@ -115,7 +120,7 @@ func (w *worker) reclaimed(out plan.Output) (again time.Time) {
 		return time.Time{}
 	}
 	for key := range w.cancels {
-		if removes(key.Kind) {
+		if reclaims(key.Kind) {
 			return time.Time{}
 		}
 	}
@@ -133,7 +138,7 @@ func (w *worker) leaves(out plan.Output) bool {
 		return false
 	}
 	for key := range w.state.Failures {
-		if takesDown(key.Kind) || removes(key.Kind) {
+		if takesDown(key.Kind) || reclaims(key.Kind) {
 			return false
 		}
 	}
@@ -145,7 +150,7 @@ func (w *worker) endReclaims() {
 	if len(w.reclaims) > 0 {
 		out := Reclaimed{Removed: w.removed}
 		for key, f := range w.state.Failures {
-			if removes(key.Kind) {
+			if reclaims(key.Kind) {
 				out.Failed = append(out.Failed, fmt.Sprintf("%s %s of pod %s: %s", key.Kind, key.Object, w.named(), f.Message))
 			}
 		}

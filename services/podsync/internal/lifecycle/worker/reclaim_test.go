@@ -11,9 +11,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // ended sets a pod that has ended and that the apiserver knows to have.
@@ -166,21 +169,64 @@ func TestReclaimWaitsForWhatHasJustEndedAndIsStillBeingTakenDown(t *testing.T) {
 	})
 }
 
-func TestReclaimWaitsForTheApiserverToKnowWhatHasJustEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fakecri.Config{Images: []string{"job:1"}, Scripts: map[string]fakecri.Script{"job:1": fakecri.Exits(time.Second, 1)}})
-		r.reg.Ready("api")
-		pod := newPod("job", v1.Container{Image: "job:1"})
-		pod.Spec.RestartPolicy = v1.RestartPolicyNever
-		r.reg.Set(pod, "api")
-		r.until("it has ended", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
-		time.AfterFunc(2*time.Second, func() {
-			told := pod.DeepCopy()
-			told.Status = r.status(pod.UID)
-			r.reg.Set(told, "api")
+func TestWhatHasEndedIsReclaimedThoughTheApiserverIsAway(t *testing.T) {
+	full := errors.New("no space left on device")
+	for name, tc := range map[string]struct {
+		evicted, deleted bool
+		disk             error
+		removed          int
+		failed           string
+	}{
+		"it has ended by itself":                         {removed: 2},
+		"the node has ended it":                          {evicted: true, removed: 2},
+		"it is deleted":                                  {deleted: true, removed: 2},
+		"the disk is full, and it could start again":     {disk: full, failed: "keep the last status"},
+		"the disk is full, and its decision is kept":     {evicted: true, disk: full, removed: 2, failed: "no space left"},
+		"the disk is full, and nobody wants it to start": {deleted: true, disk: full, removed: 2, failed: "no space left"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, fakecri.Config{Images: []string{"job:1"}, Scripts: map[string]fakecri.Script{"job:1": fakecri.Exits(time.Minute, 3)}})
+				r.e.away = true
+				r.reg.Ready("api")
+				pod := newPod("job", v1.Container{Image: "job:1"})
+				pod.Spec.RestartPolicy = v1.RestartPolicyNever
+				r.reg.Set(pod, "api")
+				r.until("ready", 30*time.Second, func() bool { return isReady(r.status(pod.UID)) })
+				pod = pod.DeepCopy()
+				pod.Status = r.status(pod.UID) // what the apiserver was told last
+				if tc.evicted {
+					if _, err := r.reg.Stop(t.Context(), pod.UID, evicted(1), nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if tc.deleted {
+					at, grace := metav1.Now(), int64(1)
+					pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &at, &grace
+					r.reg.Set(pod, "api")
+				}
+				r.until("it has ended", 2*time.Minute, func() bool { return podutil.TerminalPhase(r.status(pod.UID).Phase) })
+				r.put = func() error { return tc.disk }
+				freed, err := r.reg.Reclaim(t.Context())
+				if err != nil || freed.Removed != tc.removed || tc.failed == "" != (len(freed.Failed) == 0) || !strings.Contains(strings.Join(freed.Failed, ""), tc.failed) {
+					t.Errorf("%+v, %v", freed, err)
+				}
+				if got := r.rt.Snapshot(); len(got.Containers)+len(got.Sandboxes) != 2-tc.removed {
+					t.Errorf("left: %+v", got)
+				}
+				last := r.status(pod.UID)
+				r.stop()
+				r.start()
+				r.reg.Set(pod, "api")
+				r.reg.Ready("api")
+				time.Sleep(5 * time.Minute)
+				if got := r.status(pod.UID); !podutil.TerminalPhase(got.Phase) || got.Reason != last.Reason || tc.disk == nil && !equality.Semantic.DeepEqual(got, last) {
+					t.Errorf("after a restart: %+v\nbefore: %+v", got, last)
+				}
+				if got := r.rt.Snapshot(); len(got.Containers)+len(got.Sandboxes) != 2-tc.removed {
+					t.Errorf("after a restart there is %+v", got)
+				}
+			})
 		})
-		if freed, err := r.reg.Reclaim(t.Context()); err != nil || freed.Removed != 2 || len(freed.Failed) != 0 {
-			t.Errorf("%+v, %v", freed, err)
-		}
-	})
+	}
 }

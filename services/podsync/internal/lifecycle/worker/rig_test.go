@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -48,6 +49,8 @@ type edges struct {
 	setup    func(pod *v1.Pod) error
 	targets  map[types.UID][]podstate.Target
 	inDoubt  []string
+	// away: the apiserver does not answer.
+	away bool
 }
 
 func (e *edges) Set(pod *v1.Pod, st v1.PodStatus) {
@@ -111,6 +114,9 @@ func (e *edges) Fit(_ context.Context, pod *v1.Pod) error {
 func (e *edges) Finish(_ context.Context, p *v1.Pod) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.away {
+		return errors.New("the apiserver is away")
+	}
 	e.finished[p.UID] = true
 	return nil
 }
@@ -271,9 +277,19 @@ func unstarted(t *testing.T, cfg fakecri.Config) *rig {
 type keeper struct{ r *rig }
 
 func (k keeper) Of(uid types.UID) *podstate.Stop       { return k.r.ends.Of(uid) }
+func (k keeper) Last(uid types.UID) *v1.PodStatus      { return k.r.ends.Last(uid) }
 func (k keeper) Forget(uid types.UID)                  { k.r.ends.Forget(uid) }
 func (k keeper) Prune(exists func(uid types.UID) bool) { k.r.ends.Prune(exists) }
 func (k keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) error {
+	return k.try(ctx, func() error { return k.r.ends.Put(ctx, uid, stop) })
+}
+
+func (k keeper) PutLast(ctx context.Context, uid types.UID, status *v1.PodStatus) error {
+	return k.try(ctx, func() error { return k.r.ends.PutLast(ctx, uid, status) })
+}
+
+// try writes unless the disk has a fault.
+func (k keeper) try(ctx context.Context, write func() error) error {
 	if k.r.put != nil {
 		if err := k.r.put(); err != nil {
 			return err
@@ -283,7 +299,7 @@ func (k keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) erro
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	return k.r.ends.Put(ctx, uid, stop)
+	return write()
 }
 
 // allocations keeps what pods are allocated.

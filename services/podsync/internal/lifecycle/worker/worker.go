@@ -186,6 +186,9 @@ func (w *worker) setPod(pod *v1.Pod) {
 	if old == nil {
 		w.state.Static = w.source != apiSource
 		w.state.Reported = *pod.Status.DeepCopy()
+		if last := w.reg.deps.Ends.Last(w.uid); last != nil && !podutil.TerminalPhase(pod.Status.Phase) {
+			w.state.Reported, w.state.StatusKept = *last, true
+		}
 		if w.state.Static {
 			w.state.Reported.Conditions = append(w.state.Reported.Conditions, w.reg.deps.Conditions.Of(w.uid)...)
 		}

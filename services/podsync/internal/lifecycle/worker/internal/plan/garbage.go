@@ -66,11 +66,23 @@ func (p *planner) kept() map[string]bool {
 	return keep
 }
 
-// mayForget says whether the runtime need not remember the pod, which has ended: the
-// apiserver has its last status, and gives it to the next podsync. What became of a
-// static pod the runtime alone knows.
+// mayForget says whether the runtime need not remember the pod, which has ended and is no
+// static one: the next podsync is given its last status by the apiserver, or else by the
+// disk, which it asks for. A disk that cannot keep it may be full of what the pod has left:
+// of one that does not start again by itself, as the node ends it or its object goes, that
+// goes nevertheless.
 func (p *planner) mayForget() bool {
-	return !p.s.Static && podutil.TerminalPhase(p.s.Pod.Status.Phase) && p.settled()
+	switch {
+	case !p.settled():
+		return false
+	case p.s.StatusKept || podutil.TerminalPhase(p.s.Pod.Status.Phase):
+		return true
+	}
+	last := p.lastTold()
+	keep := podstate.Key{Kind: podstate.KeepStatus}
+	p.emit(podstate.Action{Key: keep, Status: &last})
+	_, failed := p.s.Failures[keep]
+	return failed && (p.s.Stop != nil || p.s.Pod.DeletionTimestamp != nil)
 }
 
 // removeDead removes the containers of a pod that has ended, and then its sandboxes

@@ -108,7 +108,7 @@ func TestANodeThatNeedsRoomKeepsOnlyWhatADecisionNeeds(t *testing.T) {
 	}
 }
 
-func TestAPodThatHasEndedKeepsNothingWhenTheNodeNeedsRoomAndTheApiserverKnows(t *testing.T) {
+func TestAPodThatHasEndedKeepsNothingWhenTheNodeNeedsRoomAndItsEndIsKept(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		static  bool
@@ -118,7 +118,7 @@ func TestAPodThatHasEndedKeepsNothingWhenTheNodeNeedsRoomAndTheApiserverKnows(t 
 	}{
 		{"nobody needs room", false, true, false, 1},
 		{"it is known", false, true, true, 0},
-		{"the apiserver does not know", false, false, true, 1},
+		{"the apiserver does not know", false, false, true, 0},
 		{"a static pod", true, true, true, 1},
 	} {
 		w := newWorld(testPod(v1.RestartPolicyNever, "a"))
@@ -138,9 +138,15 @@ func TestAPodThatHasEndedKeepsNothingWhenTheNodeNeedsRoomAndTheApiserverKnows(t 
 		if got := w.out.Status; !equality.Semantic.DeepEqual(got.ContainerStatuses, before.ContainerStatuses) || got.Phase != v1.PodFailed || w.count("start container a") != 1 {
 			t.Errorf("%s: status %+v, before %+v", tc.name, got, before)
 		}
-		// The next podsync knows what the apiserver does, and nothing of its own.
+		if kept := w.s.StatusKept; kept != (tc.want == 0 && !tc.known) {
+			t.Errorf("%s: its status is kept here: %t", tc.name, kept)
+		}
+		// The next podsync knows what the apiserver does, or what is kept, and nothing else.
 		if tc.want == 0 {
-			w.s.Reported, w.s.EndSince, w.s.Cleaned, w.s.Volumes, w.s.Reclaim = w.s.Pod.Status, time.Time{}, Cleaned{}, Volumes{}, false
+			if tc.known {
+				w.s.Reported = w.s.Pod.Status
+			}
+			w.s.EndSince, w.s.Cleaned, w.s.Volumes, w.s.Reclaim = time.Time{}, Cleaned{}, Volumes{}, false
 			if w.settle(time.Hour); w.count("start container a") != 1 || w.out.Status.Phase != v1.PodFailed || w.out.Status.ContainerStatuses[0].State.Terminated.ExitCode != 4 {
 				t.Errorf("%s: then %+v", tc.name, w.out.Status)
 			}

@@ -133,6 +133,8 @@ func (s *State) succeeded(o Outcome) Noted {
 		s.Volumes.Ended(s.Pod, a, nil, nil)
 	case podstate.KeepStop:
 		s.StopUnkept = false
+	case podstate.KeepStatus:
+		s.StatusKept = true
 	case podstate.StopSandbox:
 		s.StoppedSandboxes[a.ID] = true
 	case podstate.TeardownVolumes:

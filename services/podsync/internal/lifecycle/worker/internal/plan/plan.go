@@ -205,7 +205,7 @@ func waitKind(k podstate.Kind) string {
 		return "resize"
 	case podstate.DeleteObject:
 		return "apiserver"
-	case podstate.KeepStop, podstate.BeginStop, podstate.KillContainer, podstate.RemoveContainer, podstate.RemoveCgroup, podstate.RemoveDirectories:
+	case podstate.KeepStop, podstate.KeepStatus, podstate.BeginStop, podstate.KillContainer, podstate.RemoveContainer, podstate.RemoveCgroup, podstate.RemoveDirectories:
 		return "termination"
 	default:
 		return "container"

@@ -53,6 +53,9 @@ type State struct {
 	// Readiness and start of containers whose id it names are taken from it
 	// until probes speak.
 	Reported v1.PodStatus
+	// StatusKept: Reported is the status that the pod has ended with, and outlives a crash
+	// though the apiserver does not know it.
+	StatusKept bool
 	// Waits is what the last call of Plan said that the pod waits for.
 	Waits []podstate.Wait
 	// Probes holds the last result of each probe.

@@ -103,10 +103,14 @@ func (p *planner) stop() {
 	switch {
 	case p.gone():
 		p.removeAll(down)
-	case p.s.Pod.DeletionTimestamp != nil && !p.s.Static && p.out.Freed:
-		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.DeleteObject}})
-	case p.s.Reclaim && p.out.Freed && p.mayForget():
-		p.removeDead(down)
+	case p.s.Static || !p.out.Freed:
+	default:
+		if p.s.Pod.DeletionTimestamp != nil {
+			p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.DeleteObject}})
+		}
+		if p.s.Reclaim && p.mayForget() {
+			p.removeDead(down)
+		}
 	}
 }
 

@@ -122,6 +122,8 @@ func (p *planner) doing(a podstate.Action) (reason, advice string) {
 	switch {
 	case a.Kind == podstate.KeepStop:
 		return "that the node ends the pod is being written down, so that a crash does not lose it", diskAdvice
+	case a.Kind == podstate.KeepStatus:
+		return "how the pod has ended is being written down, so that the runtime may forget it", diskAdvice
 	case a.Kind == podstate.KeepAllocation:
 		return "what the pod is allocated is being written down, so that a crash does not lose it", diskAdvice
 	case p.end == nil && a.Kind == podstate.StopSandbox && p.sandbox == nil:
