@@ -76,6 +76,32 @@ func (h *house) csiDisk(name string) {
 	h.bound(name)
 }
 
+// csiDevice is csiDisk of a raw device.
+func (h *house) csiDevice(name string) {
+	h.Helper()
+	block := corev1.PersistentVolumeBlock
+	claim := claimSpec()
+	claim.VolumeMode = &block
+	_, err := h.cluster.Client.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Create(h.ctx,
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: claim}, metav1.CreateOptions{})
+	h.must(err)
+	h.volumeForAs(name, &block, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: csiDriver, VolumeHandle: "handle-" + name}})
+	h.bound(name)
+}
+
+// devicesLeft is what is left of devices.
+func (h *house) devicesLeft() error {
+	found, err := filepath.Glob(filepath.Join(h.node.RootDir, "plugins/kubernetes.io/csi/volumeDevices/*/*"))
+	return boolError(err == nil && len(found) == 0, "there is %v, %v", found, err)
+}
+
+// onDevice is an idle pod with a claim's device at /dev/raw.
+func onDevice(name, claim string) *corev1.Pod {
+	p := onDisk(name, claim)
+	p.Spec.Containers[0].VolumeMounts, p.Spec.Containers[0].VolumeDevices = nil, []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/raw"}}
+	return p
+}
+
 // onDisk is an idle pod with a claim at /data.
 func onDisk(name, claim string) *corev1.Pod { return withClaim(shellPod(name, idle), claimed(claim)) }
 
@@ -145,16 +171,8 @@ func TestAVolumeOfAClaimIsStagedOnceForAllPodsAndDetachedAfterItsEnd(t *testing.
 func TestAVolumeIsReadAndWrittenAsADevice(t *testing.T) {
 	h := build(t, plan{controllers: true})
 	d := h.csiWith(storagev1.CSIDriverSpec{AttachRequired: ptr(false)}, "-stage")
-	block := corev1.PersistentVolumeBlock
-	claim := claimSpec()
-	claim.VolumeMode = &block
-	_, err := h.cluster.Client.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Create(h.ctx,
-		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "raw"}, Spec: claim}, metav1.CreateOptions{})
-	h.must(err)
-	h.volumeForAs("raw", &block, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: csiDriver, VolumeHandle: "handle-raw"}})
-	h.bound("raw")
-	p := onDisk("raw", "raw")
-	p.Spec.Containers[0].VolumeMounts, p.Spec.Containers[0].VolumeDevices = nil, []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/raw"}}
+	h.csiDevice("raw")
+	p := onDevice("raw", "raw")
 	h.create(p)
 	ready := h.waitReady("raw", 2*time.Minute)
 	h.prints("", "exec", "raw", "--", "sh", "-c", "echo kept > /dev/raw")
@@ -180,10 +198,7 @@ func TestAVolumeIsReadAndWrittenAsADevice(t *testing.T) {
 	h.must(d.Launch())
 	h.waitGone("raw", 3*time.Minute)
 	h.nothingLeft(ready)
-	h.eventually(time.Minute, "nothing is left of the device", func() error {
-		found, err := filepath.Glob(filepath.Join(h.node.RootDir, "plugins/kubernetes.io/csi/volumeDevices/*/*"))
-		return boolError(err == nil && len(found) == 0, "there is %v, %v", found, err)
-	})
+	h.eventually(time.Minute, "nothing is left of the device", h.devicesLeft)
 	h.delete("newcomer")
 	h.waitGone("newcomer", time.Minute)
 }

@@ -1,5 +1,6 @@
 // Package fakecsi is a CSI driver for tests: a node service whose volumes lie where a
-// function mounts them, and the registration API beside it, with faults on command.
+// function mounts them, the registration API beside it, and a controller service for a
+// cluster that provisions, attaches and grows volumes, with faults on command.
 //
 // It owns what it was asked for, and holds its caller to what the CSI spec wants of one.
 // It must never keep what is not on the disk: after a driver that was killed the next one
@@ -54,6 +55,10 @@ type Config struct {
 	// Grow gives what is at a path another size; only for a driver that grows volumes
 	// (EXPAND_VOLUME among its abilities). May be nil.
 	Grow func(volume, path string, bytes int64) error
+
+	// Volumes is a directory in which a controller service keeps what it makes; empty for
+	// a driver without one. Only what it has made and attached is staged then.
+	Volumes string
 
 	// Fault is asked before and after each call ("NodePublishVolume",
 	// "NodePublishVolume done" …): an error is what the call ends with, and it may
@@ -117,6 +122,9 @@ func (d *Driver) Serve(dir, registry string) (stop func(), err error) {
 	csi.RegisterNodeServer(node, d)
 	csi.RegisterIdentityServer(node, d)
 	registration.RegisterRegistrationServer(registrar, d)
+	if d.cfg.Volumes != "" {
+		csi.RegisterControllerServer(node, &controller{Driver: d, dir: d.cfg.Volumes})
+	}
 	var served sync.WaitGroup
 	served.Go(func() { _ = node.Serve(own) })
 	served.Go(func() { _ = registrar.Serve(reg) })
@@ -293,6 +301,9 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 	err := d.operate(ctx, "NodeStageVolume", r.GetVolumeId(), r.GetStagingTargetPath(), func() error {
 		if !d.stages() || r.GetVolumeCapability() == nil {
 			return status.Error(codes.InvalidArgument, "this driver does not stage, or the volume's capability is missing")
+		}
+		if err := d.attached(r); err != nil {
+			return err
 		}
 		if r.GetVolumeCapability().GetBlock() != nil {
 			_, err := os.Stat(r.GetStagingTargetPath()) // the caller's to make

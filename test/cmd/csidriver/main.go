@@ -49,10 +49,11 @@ func run() error {
 	stage := flag.Bool("stage", false, "volumes are staged for the node, and published from there")
 	grow := flag.Bool("grow", false, "volumes grow while they are used")
 	stats := flag.Bool("stats", false, "say how full volumes are")
+	volumes := flag.String("volumes", "", "directory of its controller's volumes, which makes, attaches and grows them")
 	calls := flag.String("calls", "", "file to which each call with a volume adds a line with its name")
 	flag.Parse()
 	cfg := fakecsi.Config{
-		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Bind: bind, Mounted: mounted,
+		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Bind: bind, Mounted: mounted, Volumes: *volumes,
 		Device:  func(volume, target string) error { return device(*sockets, volume, target) },
 		Free:    func(volume string) error { return free(*sockets, volume) },
 		Unmount: func(target string) error { return unix.Unmount(target, unix.UMOUNT_NOFOLLOW) },

@@ -131,9 +131,10 @@ func Ginkgo() Peer {
 	}
 }
 
-// CSISidecars are what stands beside a CSI driver in a cluster, for tests of the upstream
-// suite. They are newer than those that its manifests name: older ones no module has.
-func CSISidecars() []Peer {
+// CSIControllers are what stands beside a CSI driver in a cluster: what attaches, what
+// makes and what grows its volumes. They are newer than those that the upstream suite's
+// manifests name: older ones no module has.
+func CSIControllers() []Peer {
 	const base = "github.com/kubernetes-csi/"
 	sidecar := func(name, version, module string) Peer {
 		return Peer{Name: name, Version: version, pkg: base + module + "/cmd/" + name, dir: csiDir, flags: []string{"-ldflags", "-s -w"}, about: "2 min"}
@@ -141,11 +142,15 @@ func CSISidecars() []Peer {
 	return []Peer{
 		sidecar("csi-attacher", "v4.12.0", "external-attacher/v4"), sidecar("csi-provisioner", "v6.3.0", "external-provisioner/v6"),
 		sidecar("csi-resizer", "v2.2.0", "external-resizer/v2"),
-		{
-			Name: "csimock", Version: kubernetesVersion, pkg: "github.com/polylet/polylet/test/controlplane/csimock", dir: csiMockDir,
-			flags: []string{"-ldflags", "-s -w"}, about: "1 min",
-		},
 	}
+}
+
+// CSISidecars are those, and the driver that the upstream suite's tests bring.
+func CSISidecars() []Peer {
+	return append(CSIControllers(), Peer{
+		Name: "csimock", Version: kubernetesVersion, pkg: "github.com/polylet/polylet/test/controlplane/csimock", dir: csiMockDir,
+		flags: []string{"-ldflags", "-s -w"}, about: "1 min",
+	})
 }
 
 // Conformance lists what `make conformance` needs besides a cluster.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -17,7 +19,8 @@ const mostAsked = 4
 func (c *Volumes) Usage(ctx context.Context, dir string) (volume.Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	data, err := readVolumeData(dir)
+	kept, target := c.places(dir)
+	data, err := readVolumeData(kept)
 	if err != nil {
 		return volume.Usage{}, err
 	}
@@ -38,17 +41,27 @@ func (c *Volumes) Usage(ctx context.Context, dir string) (volume.Usage, error) {
 	if !can.Stats {
 		return volume.Usage{}, fmt.Errorf("CSI driver %s: %w", data.DriverName, volume.ErrNoUsage)
 	}
-	usage, err := driver.Usage(ctx, data.VolumeHandle, filepath.Join(dir, mountName), can.Condition)
+	usage, err := driver.Usage(ctx, data.VolumeHandle, target, can.Condition)
 	usage.Driver = data.DriverName
 	return usage, err
 }
 
+// places are where lies what is kept of a pod's volume, or of the device that a link in its
+// place leads to, and what a driver measures.
+func (c *Volumes) places(dir string) (kept, target string) {
+	plugin := filepath.Dir(dir)
+	if filepath.Base(filepath.Dir(plugin)) != podDevices {
+		return dir, filepath.Join(dir, mountName)
+	}
+	pod := filepath.Dir(filepath.Dir(plugin))
+	at := c.blockPlaces(filepath.Base(dir), types.UID(filepath.Base(pod)))
+	return at.data, at.device
+}
+
 // DriverOf implements volume.Namer.
 func (c *Volumes) DriverOf(dir string) string {
-	if filepath.Base(filepath.Dir(filepath.Dir(dir))) == podDevices {
-		dir = c.blockPlaces(filepath.Base(dir), "").data
-	}
-	data, err := readVolumeData(dir)
+	kept, _ := c.places(dir)
+	data, err := readVolumeData(kept)
 	if err != nil || !c.Knows(data.DriverName) {
 		return ""
 	}

@@ -39,6 +39,21 @@ func TestADriverIsAskedHowFullAVolumeIs(t *testing.T) {
 	}
 }
 
+// TestADriverIsAskedHowLargeADeviceIs: at the place where a kubelet has it asked.
+func TestADriverIsAskedHowLargeADeviceIs(t *testing.T) {
+	b := newStaging(t, func(c *fakecsi.Config) { c.Can = append(c.Can, spec.NodeServiceCapability_RPC_GET_VOLUME_STATS) })
+	if err := b.mapDeviceOf(t, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Usage(t.Context(), b.link("a")); err != nil || got.Driver != driverOf || got.Capacity != 100 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	b.unmap(t, "a")
+	if got, err := b.Usage(t.Context(), b.link("a")); err == nil {
+		t.Errorf("once it is gone: %+v", got)
+	}
+}
+
 func TestADriverThatCannotSayHowFullAVolumeIsIsNotAsked(t *testing.T) {
 	b := newBench(t, nil).register(t)
 	if _, err := b.Setup(t.Context(), b.request()); err != nil {

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -63,10 +64,15 @@ func (s *Set) keptBound(uid types.UID, volume string) (b bound, kept bool) {
 	return b, err == nil && json.Unmarshal(text, &b) == nil && b.Path != ""
 }
 
+// keepBound keeps it, and writes nothing when it is kept already: the first set-up after a
+// start finds what a previous run has kept.
 func (s *Set) keepBound(uid types.UID, volume string, b bound) error {
 	text, err := json.Marshal(b)
 	if err != nil {
 		return err
+	}
+	if is, err := os.ReadFile(s.boundFile(uid, volume)); err == nil && bytes.Equal(is, text) {
+		return nil
 	}
 	if err := makeDir(s.claimsDir(uid), 0o750); err != nil {
 		return err

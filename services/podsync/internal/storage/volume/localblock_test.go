@@ -38,8 +38,11 @@ func TestALocalVolumeIsGivenToAPodAsADeviceAndTakenBack(t *testing.T) {
 		all[1] != `p: SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume "pv" volumeMapPath "`+filepath.Dir(link)+`"` {
 		t.Errorf("events are %q", all)
 	}
-	if len(f.set.Volumes("uid-1")) != 0 {
-		t.Error("its files are measured")
+	if list := f.set.Volumes("uid-1"); len(list) != 1 || !list[0].Driven || list[0].PVCName != "c" || list[0].Ephemeral {
+		t.Errorf("shown are %+v", list)
+	}
+	if got, err := f.set.Usage(t.Context(), "uid-1", "v"); err != nil || got != (Usage{Driver: "block", Capacity: 16 << 20}) {
+		t.Errorf("how large it is: %+v, %v", got, err)
 	}
 	// A kubelet holds the device open so that no other comes in its place.
 	if out, err := exec.Command("losetup", "--find", "--show", shown).CombinedOutput(); err != nil {

@@ -21,9 +21,12 @@ var ErrNoUsage = errors.New("the driver does not say how full its volumes are")
 // ErrNotDriven says that a pod has no such volume of a driver.
 var ErrNotDriven = errors.New("no such volume of a driver is set up")
 
+// blockSource is what a kubelet calls the source of the size of a device without a driver.
+const blockSource = "block"
+
 // Usage is what a driver or a server says of a volume; what it does not say is zero.
 type Usage struct {
-	// Driver is the driver's name, or the plugin's of a server's.
+	// Driver is the driver's name, the plugin's of a server's, or blockSource.
 	Driver string
 	// Available, Capacity and Used are bytes.
 	Available, Capacity, Used uint64
@@ -41,10 +44,10 @@ type Condition struct {
 }
 
 // driven says whether a volume that is set up is measured by asking somebody: its driver,
-// or its server. Of devices nobody is asked.
+// or its server, or, of a device without a driver, the kernel.
 func (st *podState) driven(v *v1.Volume) bool {
 	b := st.bound[v.Name]
-	return v.CSI != nil || b.Kind == claims.CSI && !b.Device || st.ofServer(v)
+	return v.CSI != nil || b.Kind == claims.CSI || b.Device || st.ofServer(v)
 }
 
 // ofServer says whether a volume is a directory of a server's.
@@ -62,18 +65,25 @@ func (st *podState) serverOf(v *v1.Volume) (plugin string) {
 	return ""
 }
 
-// Usage asks the driver of a volume, or its server, how full it is. The error is
+// Usage asks the driver of a volume, or its server, how full it is; of a device that is how
+// large it is, and perhaps no more. The error is
 // ErrNotDriven or ErrNoUsage when nobody can be asked. A volume that is not well is told as
 // an event of its pod.
 func (s *Set) Usage(ctx context.Context, uid types.UID, name string) (Usage, error) {
-	pod, path, server, err := s.drivenPath(uid, name)
+	at, err := s.drivenAt(uid, name)
 	if err != nil {
 		return Usage{}, err
 	}
-	if server != "" {
-		return s.servedUsage(apart.For(ctx, pod.Namespace), server, path)
+	pod, dir := at.pod, filepath.Dir(at.path)
+	switch {
+	case at.server != "":
+		return s.servedUsage(apart.For(ctx, pod.Namespace), at.server, at.path)
+	case at.device && at.kind != claims.CSI:
+		size, err := mount.SizeOfDevice(at.path)
+		return Usage{Driver: blockSource, Capacity: size}, err
+	case at.device:
+		dir = at.path
 	}
-	dir := filepath.Dir(path)
 	meter, can := s.deps.CSI.(Meter)
 	if !can {
 		return Usage{}, ErrNoUsage
@@ -104,17 +114,29 @@ func (s *Set) servedUsage(ctx context.Context, plugin, path string) (Usage, erro
 	}, nil
 }
 
-// drivenPath is where a volume lies of which somebody is asked, and whose it is; server is
-// serverOf.
-func (s *Set) drivenPath(uid types.UID, name string) (pod *v1.Pod, path, server string, err error) {
+// driven is a volume that is measured by asking somebody.
+type driven struct {
+	pod *v1.Pod
+	// path is where it lies; device: that is a link to it.
+	path   string
+	device bool
+	// kind is the claim's, and server is serverOf.
+	kind   string
+	server string
+}
+
+// drivenAt finds such a volume.
+func (s *Set) drivenAt(uid types.UID, name string) (driven, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil || st.pod == nil || st.paths[name] == "" {
-		return nil, "", "", ErrNotDriven
+		return driven{}, ErrNotDriven
 	}
-	if v := podutil.Volume(st.pod, name); v != nil && st.driven(v) {
-		return st.pod, st.paths[name], st.serverOf(v), nil
+	v := podutil.Volume(st.pod, name)
+	if v == nil || !st.driven(v) {
+		return driven{}, ErrNotDriven
 	}
-	return nil, "", "", ErrNotDriven
+	b := st.bound[name]
+	return driven{pod: st.pod, path: st.paths[name], device: b.Device, kind: b.Kind, server: st.serverOf(v)}, nil
 }

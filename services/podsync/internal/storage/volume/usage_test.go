@@ -10,9 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// meter is a fakeDriver that says how full its volumes are.
+// meter is a Driver that says how full its volumes are.
 type meter struct {
-	*fakeDriver
+	Driver
 	asked []string
 }
 
@@ -22,7 +22,7 @@ func (m *meter) Usage(_ context.Context, dir string) (Usage, error) {
 }
 
 func TestADriverIsAskedAboutItsVolumesAndNoOthers(t *testing.T) {
-	m := &meter{fakeDriver: &fakeDriver{}}
+	m := &meter{Driver: &fakeDriver{}}
 	f := withCSI(t, m)
 	f.set.deps.Events = f.events
 	if err := f.set.Setup(t.Context(), podWith(csiVolume("v", "csi.x"), emptyDirVolume("e"))); err != nil {
@@ -43,8 +43,35 @@ func TestADriverIsAskedAboutItsVolumesAndNoOthers(t *testing.T) {
 	}
 }
 
+// metered are CSI drivers that say how full their volumes are.
+type metered struct {
+	*drives
+	by *meter
+}
+
+func (m metered) Usage(ctx context.Context, dir string) (Usage, error) { return m.by.Usage(ctx, dir) }
+
+// TestADriverIsAskedAboutItsDevicesByTheirLinks: there is no directory of the pod's with it.
+func TestADriverIsAskedAboutItsDevicesByTheirLinks(t *testing.T) {
+	f, d := withAttacher(t)
+	m := &meter{}
+	f.set.deps.CSI = metered{d, m}
+	block := v1.PersistentVolumeBlock
+	f.bind("c", "pv", csiPV()).Spec.VolumeMode = &block
+	if err := f.set.Setup(t.Context(), usesDevice()); err != nil {
+		t.Fatal(err)
+	}
+	if list := f.set.Volumes("uid-1"); len(list) != 1 || !list[0].Driven || list[0].PVCName != "c" {
+		t.Errorf("shown are %+v", list)
+	}
+	link := filepath.Join(f.root, "pods/uid-1/volumeDevices/kubernetes.io~csi/pv")
+	if got, err := f.set.Usage(t.Context(), "uid-1", "v"); err != nil || got.Used != 7 || !slices.Equal(m.asked, []string{link}) {
+		t.Errorf("%+v, %v; asked %v", got, err, m.asked)
+	}
+}
+
 func TestAVolumeThatIsNotWellIsAnEventOfItsPodWhenTheGateIsOn(t *testing.T) {
-	f := withCSI(t, &meter{fakeDriver: &fakeDriver{}})
+	f := withCSI(t, &meter{Driver: &fakeDriver{}})
 	f.set.deps.Events, f.set.cfg.Health = f.events, true
 	if err := f.set.Setup(t.Context(), podWith(csiVolume("v", "csi.x"))); err != nil {
 		t.Fatal(err)

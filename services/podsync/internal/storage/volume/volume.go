@@ -110,7 +110,7 @@ type Info struct {
 	Ephemeral bool
 	InMemory  bool
 	PVCName   string
-	// Driven: only its driver can say how full it is; see Usage.
+	// Driven: it is to be asked for how full it is; see Usage.
 	Driven bool
 }
 
