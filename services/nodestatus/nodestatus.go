@@ -130,7 +130,6 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	store, pods := peer.NewStore(peer.Host()), peer.NewPods(deps.Podsync)
 	s := &Service{
-		inUse:  peer.VolumesInUse{Podsync: deps.Podsync, Store: store},
 		stats:  peer.NewStats(deps.Stats, deps.Health, store, signalPeriod(cfg), nodeConfig.Thresholds),
 		events: event.New(cfg.NodeName, nil),
 	}
@@ -143,6 +142,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	judged := judge.New(judge.Config{Thresholds: nodeConfig.Thresholds, Transition: cfg.EvictionPressureTransitionPeriod}, store.Frame)
 	s.podsync = peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency, s.hear(judged))
+	s.inUse = peer.VolumesInUse{Podsync: deps.Podsync, Store: store, Begins: s.podsync.AskNow}
 	s.kills = peer.Kills{Stats: deps.Stats, Tell: oomkill.New(s.events, bootID()).Tell}
 	s.keeper = status.New(status.Config{
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,

@@ -71,6 +71,7 @@ func (w *world) SetNode(down bool) {
 		w.say("node goes down: %v", down)
 	}
 }
+
 func (w *world) Open(context.Context) error {
 	w.say("admits: true")
 	return nil
