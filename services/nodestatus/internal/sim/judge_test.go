@@ -51,12 +51,18 @@ type asked struct {
 	at      time.Time
 	message string
 	grace   time.Duration
-	// mark is what was short; nil: the pod has had more than it may.
-	mark *mark
-	// left is the most that was left of it then.
-	left uint64
+	// marks are what was short by the message, mark is the first; none: the pod has had more
+	// than it may.
+	marks []shortOf
+	mark  *mark
 	// taken: podsync has said that it keeps it.
 	taken bool
+}
+
+// shortOf is what may have been short, and what was left of it by the message.
+type shortOf struct {
+	*mark
+	left uint64
 }
 
 // mark is a threshold of the configuration.
@@ -126,7 +132,7 @@ func (j *judge) changedLocked() {
 	garbage := m.images > 0
 	for _, p := range j.w.podsLocked() {
 		u := m.uses[p.name]
-		garbage = garbage || !p.alive && u.layer+u.logs > 0
+		garbage = garbage || !p.alive && u.layer+u.logs > 0 || u.kept > 0
 		j.breachLocked(p, u, now)
 		if n := len(m.past); p.stop != nil && !p.alive && n > 1 {
 			j.givesLocked(p, m.past[n-2].uses[p.name], u)

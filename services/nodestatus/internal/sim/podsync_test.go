@@ -158,6 +158,9 @@ func (w *world) stopPod(ctx context.Context, run *run, r *podsyncv1.StopPodReque
 
 // dying is how long a pod takes to end that has so much time.
 func (p *pod) dying(grace time.Duration) time.Duration {
+	if p.down {
+		return 20 * time.Millisecond
+	}
 	if p.takes <= grace && p.late == 0 {
 		return max(p.takes, 20*time.Millisecond)
 	}
@@ -178,7 +181,7 @@ func (w *world) endLocked(p *pod) {
 	if !p.alive {
 		return
 	}
-	p.alive, p.ended = false, time.Now()
+	p.alive, p.down, p.ended = false, false, time.Now()
 	u := w.machine.uses[p.name]
 	w.machine.uses[p.name] = use{volume: u.volume, files: u.files, logs: u.logs, layer: u.layer, layerFiles: u.layerFiles}
 	w.revision++
@@ -236,11 +239,16 @@ func (w *world) reclaim(ctx context.Context, r *podsyncv1.ReclaimRequest) (proto
 	if r.GetImages() && w.machine.images > 0 {
 		out.Images, out.ImageBytes = 1, w.machine.images
 	}
-	var dead []string
+	var dead, older []string
 	for _, p := range w.podsLocked() {
-		if u := w.machine.uses[p.name]; r.GetContainers() && !p.alive && u.layer+u.logs+u.layerFiles > 0 {
+		switch u := w.machine.uses[p.name]; {
+		case !r.GetContainers():
+		case !p.alive && u.layer+u.logs+u.layerFiles > 0:
 			out.Containers++
 			dead = append(dead, p.name)
+		case u.kept+u.keptFiles > 0: // What a back-off is owed stays.
+			out.Containers++
+			older = append(older, p.name)
 		}
 	}
 	w.judge.reclaimedLocked(began, r, out)
@@ -249,6 +257,11 @@ func (w *world) reclaim(ctx context.Context, r *podsyncv1.ReclaimRequest) (proto
 		w.set(func() {
 			if out.GetImages() > 0 {
 				w.machine.images = 0
+			}
+			for _, name := range older {
+				u := w.machine.uses[name]
+				u.kept, u.keptFiles = 0, 0
+				w.machine.uses[name] = u
 			}
 			for _, name := range dead {
 				u := w.machine.uses[name]
@@ -265,7 +278,11 @@ func (w *world) podsyncOpens(_ *run, method string, _ proto.Message) func(ctx co
 	w.mu.Lock()
 	life := w.podsync.life
 	w.mu.Unlock()
-	if method != "WatchPods" {
+	switch method {
+	case "WatchVolumesInUse":
+		return w.volumesInUse(life)
+	case "WatchPods":
+	default:
 		return w.nothing(w.podsync, life)
 	}
 	sent, whole := map[string]v1.PodPhase{}, false
@@ -319,6 +336,18 @@ func (w *world) eventLocked(sent map[string]v1.PodPhase, whole *bool) proto.Mess
 	return nil
 }
 
+// volumesInUse is a stream that says that there are none.
+func (w *world) volumesInUse(life int) func(ctx context.Context) (proto.Message, error) {
+	said, rest := false, w.nothing(w.podsync, life)
+	return func(ctx context.Context) (proto.Message, error) {
+		if said {
+			return rest(ctx)
+		}
+		said = true
+		return &podsyncv1.WatchVolumesInUseResponse{Epoch: uint64(life), Revision: 1, Snapshot: true}, nil
+	}
+}
+
 // nothing is a stream on which nothing is told.
 func (w *world) nothing(p *process, life int) func(ctx context.Context) (proto.Message, error) {
 	return func(ctx context.Context) (proto.Message, error) {
@@ -350,7 +379,6 @@ func (w *world) killPodsyncLocked(away time.Duration) {
 		}
 	}
 	w.fault("podsync", away+w.gathers)
-	w.fault("told", away+17*time.Second) // It asks so often which podsync it is.
 	w.notifyLocked()
 	time.AfterFunc(away, func() {
 		w.set(func() {
