@@ -174,7 +174,7 @@ func comparing() hook {
 // fastRestart restarts podsync within less than a second while memory is short, which stays
 // so.
 func fastRestart() func(int64) *scenario {
-	return quiet(takes("static", func(u *use) { u.memory += 8400 * mi }), at(103*time.Second, "podsync is restarted", func(w *world) { w.killPodsyncLocked(300 * time.Millisecond) }))
+	return quiet(takes("static", func(u *use) { u.memory += 8400 * mi }), at(106*time.Second, "podsync is restarted", func(w *world) { w.killPodsyncLocked(300 * time.Millisecond) }))
 }
 
 // rememberingPodsync says that it was told of pressure though it was restarted since.
