@@ -62,6 +62,8 @@ type Deps struct {
 	Reviews kubernetes.Interface
 	// Addresses is where the host's addresses come from; nil is this host.
 	Addresses nodeaddr.Host
+	// Shutdowns tells of the machine's; nil: who listens at the configuration's socket does.
+	Shutdowns ShutdownLine
 	// Credential is the node's for the apiserver; nil without one.
 	Credential *kubeclient.Follower
 	// Bootstrap makes a client to ask for a first certificate with; nil: there is

@@ -42,6 +42,12 @@ type judge struct {
 	// that were removed.
 	over, hidden map[*pod]time.Time
 
+	// groupAt is when a pod of each group was first stopped in the shutdown that there is.
+	groupAt map[int]time.Time
+	// settled is since when the machine need not wait any more, gaped since when podsync
+	// admits pods though it does not stay, or none though it does.
+	settled, gaped time.Time
+
 	violations []string
 }
 
@@ -82,7 +88,7 @@ type mark struct {
 }
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, marks: w.scenario.marks(), asks: map[*pod]*asked{}, refused: map[*pod]time.Time{}, over: map[*pod]time.Time{}, hidden: map[*pod]time.Time{}}
+	return &judge{w: w, marks: w.scenario.marks(), asks: map[*pod]*asked{}, refused: map[*pod]time.Time{}, over: map[*pod]time.Time{}, hidden: map[*pod]time.Time{}, groupAt: map[int]time.Time{}}
 }
 
 // violationLocked notes a broken promise.

@@ -32,7 +32,11 @@ func (j *judge) askedLocked(run *run, p *pod, r *podsyncv1.StopPodRequest) {
 	}
 	now, grace := time.Now(), r.GetGrace().AsDuration()
 	j.w.tell("ASK", p.name, r.GetMessage(), grace)
-	if r.GetReason() != "Evicted" || r.GetShutdown() {
+	if r.GetShutdown() {
+		j.goesDownLocked(run, p, r)
+		return
+	}
+	if r.GetReason() != "Evicted" {
 		j.violationLocked("%v was stopped for the reason %q", p, r.GetReason())
 	}
 	if p.spared {
@@ -48,7 +52,7 @@ func (j *judge) askedLocked(run *run, p *pod, r *podsyncv1.StopPodRequest) {
 		before.run, before.grace = run, min(before.grace, grace)
 		return
 	}
-	if p.stop != nil && p.stop.message != r.GetMessage() {
+	if p.stop != nil && p.stop.reason == "Evicted" && p.stop.message != r.GetMessage() {
 		j.violationLocked("%v was stopped a second time, while podsync was ending it for %q: %s", p, p.stop.message, r.GetMessage())
 		return
 	}
@@ -212,7 +216,7 @@ func (j *judge) turnLocked(p *pod, a *asked, k *mark) {
 	low, high := m.usedSince(p.name, k.r, then)
 	asks := p.asks[kindOf(k.r)]
 	for _, o := range j.w.podsLocked() {
-		if o == p || !j.evictableLocked(o) || time.Since(o.began) < 5*time.Second || isDisk(k.r) && !j.measurableLocked(o) {
+		if o == p || !j.evictableLocked(o) || !o.ranked(k.r, 5*time.Second) || isDisk(k.r) && !j.measurableLocked(o) {
 			continue
 		}
 		lowO, _ := m.usedSince(o.name, k.r, then)

@@ -27,6 +27,7 @@ func (j *judge) tickLocked() {
 		j.pressureLocked(kind)
 	}
 	j.nodeLocked()
+	j.downLocked()
 	j.breachesLocked()
 	j.forgottenLocked()
 	for p, a := range j.asks {
@@ -56,7 +57,7 @@ func (j *judge) waitedLocked(k *mark) {
 	}
 	candidates := 0
 	for _, p := range j.w.podsLocked() {
-		if j.evictableLocked(p) && now.Sub(p.began) > bound && (isDisk(k.r) || p.runs()) {
+		if j.evictableLocked(p) && p.ranked(k.r, bound) {
 			candidates++
 		}
 		if s := p.stop; s != nil && j.busyLocked(p, k) {

@@ -41,8 +41,10 @@ type pod struct {
 	// alive: something of it runs, since began. listed: its source has it.
 	alive, listed bool
 	began, ended  time.Time
-	// down: its container has ended by itself, and begins anew when its back-off is over.
+	// down: its container has ended by itself, and begins anew when its back-off is over; up
+	// is when it did last.
 	down bool
+	up   time.Time
 	stop *stop
 	// known is what stats has measured of its directories and layer, walkedAt and weighedAt
 	// when, walking since when they are being measured.
@@ -72,9 +74,9 @@ func kindOf(r good) resourceKind {
 
 // stop is podsync ending a pod for a reason of the node's own.
 type stop struct {
-	message string
-	grace   time.Duration
-	since   time.Time
+	message, reason string
+	grace           time.Duration
+	since           time.Time
 	// kept: podsync knows it after its death, too.
 	kept  bool
 	timer *time.Timer
@@ -93,6 +95,11 @@ func newPod(name string) *pod {
 			Status: v1.PodStatus{Phase: v1.PodRunning},
 		},
 	}
+}
+
+// ranked says whether it is known for so long what it uses of a resource.
+func (p *pod) ranked(r good, long time.Duration) bool {
+	return time.Since(p.began) >= long && (isDisk(r) || p.runs() && time.Since(p.up) >= long)
 }
 
 // runs says whether any process of it does.
@@ -190,7 +197,7 @@ func (w *world) beginsAnewLocked(p *pod) {
 	}
 	u := w.machine.uses[p.name]
 	u.kept, u.keptFiles, u.layer, u.layerFiles, u.memory, u.pids = u.layer, u.layerFiles, 0, 0, p.first.memory, p.first.pids
-	w.machine.uses[p.name], p.down = u, false
+	w.machine.uses[p.name], p.down, p.up = u, false, time.Now()
 	p.known.kept, p.known.keptFiles, p.known.layer, p.known.layerFiles = p.known.layer, p.known.layerFiles, 0, 0
 	w.tell("BEGINS ANEW", p.name)
 }

@@ -36,6 +36,10 @@ func (w *world) podsyncHandles(ctx context.Context, run *run, method string, req
 		return w.stopPod(ctx, run, r)
 	case *podsyncv1.ReclaimRequest:
 		return w.reclaim(ctx, r)
+	case *podsyncv1.SetShutdownRequest:
+		return w.setShutdown(r), nil
+	case *podsapi.ListPodsRequest:
+		return w.listPods(), nil
 	case *podsyncv1.SetPressureRequest:
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -65,7 +69,7 @@ func (w *world) desired(r *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDes
 	for _, p := range w.podsLocked() {
 		if s := p.stop; s != nil && (p.alive || w.machine.uses[p.name].volumeThere()) {
 			out.Endings = append(out.Endings, &podsyncv1.PodEnding{
-				Uid: p.uid(), Namespace: namespace, Name: p.name, Reason: "Evicted", Message: s.message, Since: timestamppb.New(s.since), Grace: durationpb.New(s.grace), Ended: !p.alive,
+				Uid: p.uid(), Namespace: namespace, Name: p.name, Reason: s.reason, Message: s.message, Since: timestamppb.New(s.since), Grace: durationpb.New(s.grace), Ended: !p.alive,
 			})
 		}
 	}
@@ -115,7 +119,7 @@ func (w *world) stopPod(ctx context.Context, run *run, r *podsyncv1.StopPodReque
 	switch {
 	case p == nil || !p.alive || p.name != r.GetPod().GetName():
 		return nil, fmt.Errorf("%w: pod %s", rpcerr.ErrNotFound, r.GetPod().GetName())
-	case p.spared:
+	case p.spared && !r.GetShutdown():
 		return nil, fmt.Errorf("%w: pod %s is static or critical", rpcerr.ErrPrecondition, p.name)
 	}
 	if w.dieAtStop == 1 { // before it keeps it
@@ -125,7 +129,7 @@ func (w *world) stopPod(ctx context.Context, run *run, r *podsyncv1.StopPodReque
 	}
 	already, grace := p.stop != nil, min(r.GetGrace().AsDuration(), p.grace)
 	if !already {
-		p.stop = &stop{message: r.GetMessage(), since: time.Now(), grace: grace}
+		p.stop = &stop{message: r.GetMessage(), reason: r.GetReason(), since: time.Now(), grace: grace}
 	}
 	s := p.stop
 	if !already || grace < s.grace {
@@ -371,7 +375,7 @@ func (w *world) nothing(p *process, life int) func(ctx context.Context) (proto.M
 func (w *world) killPodsyncLocked(away time.Duration) {
 	w.tell("podsync dies, and is away for", away)
 	w.podsync.life++
-	w.podsync.down, w.told = true, nil
+	w.podsync.down, w.told, w.closed = true, nil, false
 	for _, p := range w.podsLocked() {
 		if s := p.stop; s != nil && !s.kept && p.alive {
 			s.timer.Stop()

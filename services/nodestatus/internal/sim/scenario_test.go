@@ -24,6 +24,8 @@ type scenario struct {
 	// thresholds are those of the configuration.
 	thresholds               []threshold
 	transition, longestGrace time.Duration
+	// groups are how pods end when the machine goes down.
+	groups []nodestatus.ShutdownGroup
 	// gathers is for how long podsync does not know all its pods after its start.
 	gathers time.Duration
 }
@@ -55,6 +57,7 @@ func (s *scenario) config() nodestatus.Config {
 		NodeName: nodeName, RegisterNode: true, Port: 10250, MaxPods: 110, NodeStatusMaxImages: 50, PodsEnforced: s.machine.capacity[podsMemory] > 0,
 		EvictionHard: map[string]string{}, EvictionSoft: map[string]string{}, EvictionSoftGracePeriod: map[string]string{}, EvictionMinimumReclaim: map[string]string{},
 		EvictionPressureTransitionPeriod: s.transition, EvictionMaxPodGracePeriod: s.longestGrace,
+		ShutdownGroups:            s.groups,
 		NodeStatusUpdateFrequency: 15 * time.Second, NodeStatusReportFrequency: 5 * time.Minute, NodeLeaseDuration: 400 * time.Second,
 	}
 	for _, t := range s.thresholds {
@@ -110,7 +113,7 @@ func newScenario(seed int64) *scenario {
 	for range 3 + m.rng.IntN(7) {
 		m.pods = append(m.pods, m.pod())
 	}
-	var incidents []time.Duration
+	incidents := m.goesDown()
 	for range 3 + m.rng.IntN(8) {
 		incidents = append(incidents, m.when())
 		m.incident(incidents[len(incidents)-1])
