@@ -62,6 +62,8 @@ type Deps struct {
 	Reviews kubernetes.Interface
 	// Addresses is where the host's addresses come from; nil is this host.
 	Addresses nodeaddr.Host
+	// Shutdowns tells of the machine's; nil: who listens at the configuration's socket does.
+	Shutdowns ShutdownLine
 	// Credential is the node's for the apiserver; nil without one.
 	Credential *kubeclient.Follower
 	// Bootstrap makes a client to ask for a first certificate with; nil: there is
@@ -130,7 +132,6 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	store, pods := peer.NewStore(peer.Host()), peer.NewPods(deps.Podsync)
 	s := &Service{
-		inUse:  peer.VolumesInUse{Podsync: deps.Podsync, Store: store},
 		stats:  peer.NewStats(deps.Stats, deps.Health, store, signalPeriod(cfg), nodeConfig.Thresholds),
 		events: event.New(cfg.NodeName, nil),
 	}
@@ -143,6 +144,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	judged := judge.New(judge.Config{Thresholds: nodeConfig.Thresholds, Transition: cfg.EvictionPressureTransitionPeriod}, store.Frame)
 	s.podsync = peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency, s.hear(judged))
+	s.inUse = peer.VolumesInUse{Podsync: deps.Podsync, Store: store, Begins: s.podsync.AskNow}
 	s.kills = peer.Kills{Stats: deps.Stats, Tell: oomkill.New(s.events, bootID()).Tell}
 	s.keeper = status.New(status.Config{
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,

@@ -1,7 +1,9 @@
 package nodestatus
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -9,6 +11,15 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/peer"
 	"github.com/polylet/polylet/services/nodestatus/internal/shutdown"
 )
+
+// ShutdownLine tells of the machine's shutdowns, and takes that the pods have ended.
+type ShutdownLine interface {
+	// Run has told called with each state, the first at once, or with why none is known,
+	// until ctx is done.
+	Run(ctx context.Context, told func(nodeshutdown.State, error)) error
+	// Done lets the shutdown that began at since go on.
+	Done(since time.Time)
+}
 
 // followShutdowns makes what ends the pods when the machine goes down, where that is
 // configured.
@@ -27,9 +38,13 @@ func (s *Service) followShutdowns(cfg Config, deps Deps, store *peer.Store, pods
 	if deps.Note != nil {
 		note = func(problem string) { deps.Note("shutdown", problem) }
 	}
+	line := deps.Shutdowns
+	if line == nil {
+		line = nodeshutdown.NewClient(cfg.ShutdownSocket)
+	}
 	store.AwaitShutdown()
 	s.shutdown = shutdown.New(cfg.ShutdownGroups, shutdown.Deps{
-		Line: peer.NewShutdown(cfg.ShutdownSocket, note), Pods: peer.NewShutdownPods(pods), Events: s.events, SetNode: store.SetShuttingDown,
+		Line: peer.NewShutdown(line, note), Pods: peer.NewShutdownPods(pods), Events: s.events, SetNode: store.SetShuttingDown,
 	})
 	return nil
 }

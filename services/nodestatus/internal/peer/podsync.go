@@ -14,6 +14,7 @@ import (
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/service"
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
@@ -40,6 +41,8 @@ type Podsync struct {
 	// told is called with what podsync was told of pressure: after each of its answers,
 	// and with nothing when it does not give the first.
 	told func(pressure.Told)
+	// now has it asked without delay.
+	now wake.Signal
 
 	// The rest belongs to RunRuntime.
 	ran   elapsed
@@ -50,7 +53,7 @@ type Podsync struct {
 // says that it was told of pressure: with each of its answers, and, when it does not
 // give the first, with nothing.
 func NewPodsync(conn grpc.ClientConnInterface, reporter health.Reporter, store *Store, period time.Duration, told func(pressure.Told)) *Podsync {
-	return &Podsync{client: podsyncv1.NewPodSyncServiceClient(conn), health: reporter, store: store, period: period, told: told}
+	return &Podsync{client: podsyncv1.NewPodSyncServiceClient(conn), health: reporter, store: store, period: period, told: told, now: wake.New()}
 }
 
 // RunRuntime follows the state of the runtime until ctx is done.
@@ -74,11 +77,19 @@ func (p *Podsync) RunRuntime(ctx context.Context) error {
 			retry.Reset()
 			p.health.Set(service.Podsync, true, "")
 		}
-		if !sleep(ctx, wait) {
-			return nil
+		timer := time.NewTimer(wait)
+		select {
+		case <-p.now:
+		case <-timer.C:
+		case <-ctx.Done():
 		}
+		timer.Stop()
 	}
 }
+
+// AskNow has podsync asked without delay: it may be another than the one that has answered
+// last, who knows nothing of what that one was told.
+func (p *Podsync) AskNow() { p.now.Set() }
 
 func (p *Podsync) askRuntime(parent context.Context) (ready bool, err error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)

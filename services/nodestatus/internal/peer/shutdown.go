@@ -12,15 +12,21 @@ import (
 // Shutdown follows the machine's shutdown, as whoever holds logind's lock tells of it.
 // It has shutdown.Line.
 type Shutdown struct {
-	client *nodeshutdown.Client
+	client line
 	// note is told why shutdowns are not followed, or not long enough delayed; empty:
 	// all is well.
 	note func(problem string)
 }
 
-// NewShutdown returns a Shutdown of the socket at a path.
-func NewShutdown(path string, note func(problem string)) *Shutdown {
-	return &Shutdown{client: nodeshutdown.NewClient(path), note: note}
+// line is a nodeshutdown.Client.
+type line interface {
+	Run(ctx context.Context, told func(nodeshutdown.State, error)) error
+	Done(since time.Time)
+}
+
+// NewShutdown returns a Shutdown of a nodeshutdown.Client.
+func NewShutdown(client line, note func(problem string)) *Shutdown {
+	return &Shutdown{client: client, note: note}
 }
 
 // Run has told called with each signal until ctx is done.

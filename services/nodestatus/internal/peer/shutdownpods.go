@@ -111,25 +111,27 @@ func (p *ShutdownPods) Open(ctx context.Context) error {
 	return err
 }
 
-// Mounted are how many pods have ended and still have volumes.
-func (p *ShutdownPods) Mounted(ctx context.Context) (int, error) {
+// Mounted are the pods that have ended and still have volumes.
+func (p *ShutdownPods) Mounted(ctx context.Context) (shutdown.Mounted, error) {
 	_, mounted, err := p.setShutdown(ctx, true)
 	return mounted, err
 }
 
 // setShutdown says whether pods are admitted. known: podsync knows all pods; mounted are
-// how many have ended and have volumes.
-func (p *ShutdownPods) setShutdown(parent context.Context, active bool) (known bool, mounted int, err error) {
+// those that have ended and have volumes.
+func (p *ShutdownPods) setShutdown(parent context.Context, active bool) (known bool, mounted shutdown.Mounted, err error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
 	r, err := p.pods.client.SetShutdown(ctx, &podsyncv1.SetShutdownRequest{Active: active})
 	switch {
 	case errors.Is(err, rpcerr.ErrUnimplemented):
-		return true, 0, nil // An older one goes by the Node.
+		return true, mounted, nil // An older one goes by the Node.
 	case err != nil:
-		return false, 0, fmt.Errorf("tell podsync whether the machine goes down: %w", err)
+		return false, mounted, fmt.Errorf("tell podsync whether the machine goes down: %w", err)
 	}
-	return r.GetPodsKnown(), int(r.GetPodsWithVolumes()), nil
+	mounted.UIDs = r.GetUidsWithVolumes()
+	mounted.Unnamed = int(r.GetPodsWithVolumes()) - len(mounted.UIDs)
+	return r.GetPodsKnown(), mounted, nil
 }
 
 // Untold are how many pods' ends the apiserver has not heard of: those that have ended

@@ -41,7 +41,7 @@ func (p *podsync) SetShutdown(context.Context, *podsyncv1.SetShutdownRequest) (*
 	if p.old {
 		return nil, status.Error(codes.Unimplemented, "")
 	}
-	return &podsyncv1.SetShutdownResponse{PodsKnown: !p.starting, PodsWithVolumes: 3}, nil
+	return &podsyncv1.SetShutdownResponse{PodsKnown: !p.starting, PodsWithVolumes: 3, UidsWithVolumes: []string{"u"}}, nil
 }
 
 func (p *podsync) bytes(phase v1.PodPhase) []byte {
@@ -139,8 +139,8 @@ func TestAPodIsStoppedInTheKubeletsWordsAndItsEndIsSeen(t *testing.T) {
 				break
 			}
 		}
-		if n, err := pods.Mounted(ctx); n != 3 || err != nil {
-			t.Errorf("pods with volumes: %d, %v", n, err)
+		if m, err := pods.Mounted(ctx); m.Unnamed != 2 || len(m.UIDs) != 1 || m.UIDs[0] != "u" || err != nil {
+			t.Errorf("pods with volumes: %v, %v", m, err)
 		}
 		if n, err := pods.Untold(ctx); n != 1 || err != nil {
 			t.Errorf("the apiserver has not heard: %d, %v", n, err)

@@ -20,6 +20,9 @@ import (
 type VolumesInUse struct {
 	Podsync grpc.ClientConnInterface
 	Store   *Store
+	// Begins is called before each connection: the one before that has ended, and podsync
+	// may have. nil does nothing.
+	Begins func()
 }
 
 // Run follows them until ctx is done.
@@ -30,6 +33,9 @@ func (v VolumesInUse) Run(ctx context.Context) error {
 		Name:    "podsync's volumes in use",
 		Backoff: backoff.Config{Initial: 50 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.2},
 		Connect: func(ctx context.Context) (func() (*podsyncv1.WatchVolumesInUseResponse, error), error) {
+			if v.Begins != nil {
+				v.Begins()
+			}
 			stream, err := client.WatchVolumesInUse(ctx, &podsyncv1.WatchVolumesInUseRequest{})
 			if err != nil {
 				return nil, err

@@ -3,22 +3,32 @@ package peer
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/testkit/grpctest"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
 
 // using is a podsync that uses volumes.
 type using struct {
 	podsyncv1.UnimplementedPodSyncServiceServer
 	frames chan *podsyncv1.WatchVolumesInUseResponse // nil ends the stream
+	asked  *atomic.Int32                             // how often for the runtime
+}
+
+func (u using) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*podsyncv1.GetRuntimeResponse, error) {
+	u.asked.Add(1)
+	return &podsyncv1.GetRuntimeResponse{RuntimeReady: true, NetworkReady: true}, nil
 }
 
 func (u using) WatchVolumesInUse(_ *podsyncv1.WatchVolumesInUseRequest, stream grpc.ServerStreamingServer[podsyncv1.WatchVolumesInUseResponse]) error {
@@ -66,6 +76,34 @@ func TestTheVolumesInUseAreThoseThatPodsyncSaysAndStayWhileItIsAway(t *testing.T
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+func TestAPodsyncWhoseStreamHasEndedIsAskedAtOnceWhatItWasToldOfPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		restarted := using{frames: make(chan *podsyncv1.WatchVolumesInUseResponse), asked: &atomic.Int32{}}
+		conn := grpctest.Serve(t, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, restarted) })
+		store := NewStore(node.Host{})
+		var told atomic.Int32
+		podsync := NewPodsync(conn, health.Discard(), store, time.Hour, func(pressure.Told) { told.Add(1) })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 2)
+		go func() { done <- podsync.RunRuntime(ctx) }()
+		go func() { done <- VolumesInUse{Podsync: conn, Store: store, Begins: podsync.AskNow}.Run(ctx) }()
+		restarted.frames <- &podsyncv1.WatchVolumesInUseResponse{Epoch: 1, Revision: 1, Snapshot: true}
+		time.Sleep(time.Minute)
+		before := told.Load()
+		restarted.frames <- nil
+		time.Sleep(time.Second)
+		if now := told.Load(); now != before+1 || now != restarted.asked.Load() {
+			t.Errorf("within a second of the end of podsync it was asked %d times, and %d answers were taken in; want one", restarted.asked.Load()-before, now-before)
+		}
+		cancel()
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

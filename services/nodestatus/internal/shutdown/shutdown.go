@@ -8,6 +8,7 @@ package shutdown
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,13 @@ type Pod struct {
 	Ended bool
 }
 
+// Mounted are pods that have ended and still have volumes.
+type Mounted struct {
+	UIDs []string
+	// Unnamed are how many there are of which an older podsync does not say which.
+	Unnamed int
+}
+
 // Pods are podsync's.
 type Pods interface {
 	// Close has no pod admitted any more, and saw called with the pods at first and after
@@ -67,8 +75,8 @@ type Pods interface {
 	Open(ctx context.Context) error
 	// Stop has a pod ended within a time. False: podsync does not, and never will.
 	Stop(ctx context.Context, pod Pod, grace time.Duration) (stops bool, err error)
-	// Mounted are how many pods have ended and still have volumes.
-	Mounted(ctx context.Context) (int, error)
+	// Mounted are the pods that have ended and still have volumes.
+	Mounted(ctx context.Context) (Mounted, error)
 	// Untold are how many pods' ends the apiserver has not heard of.
 	Untold(ctx context.Context) (int, error)
 }
@@ -203,7 +211,10 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 			until = latest // What time was lost is no later group's.
 		}
 		stopper.end(ctx, seen, groups, i, until)
-		m.awaitUnmounted(ctx, until)
+		m.awaitUnmounted(ctx, until, func(uid string) bool {
+			priority, known := seen.priority(uid)
+			return !known || groupOf(groups, priority) == i
+		})
 	}
 	m.awaitTold(ctx, seen, stopper, deadline)
 	if ctx.Err() == nil {
@@ -216,14 +227,16 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 // lookAgain is between two questions whether volumes are taken down.
 const lookAgain = 250 * time.Millisecond
 
-// awaitUnmounted waits until the volumes of the pods that have ended are taken down, for
-// the next group may have who takes them down.
+// awaitUnmounted waits until the volumes of the pods of a group that have ended are taken
+// down, for the next group may have who takes them down. Those of an earlier group have had
+// their time: what cannot be taken down takes no other group's.
 // Source: https://github.com/kubernetes/kubernetes/issues/115148
-func (m *Manager) awaitUnmounted(parent context.Context, until time.Time) {
+func (m *Manager) awaitUnmounted(parent context.Context, until time.Time, of func(uid string) bool) {
 	ctx, cancel := context.WithDeadline(parent, until)
 	defer cancel()
 	for {
-		mounted, err := m.deps.Pods.Mounted(ctx)
+		all, err := m.deps.Pods.Mounted(ctx)
+		mounted := all.Unnamed + len(slices.DeleteFunc(slices.Clone(all.UIDs), func(uid string) bool { return !of(uid) }))
 		if err == nil && mounted == 0 {
 			return
 		}

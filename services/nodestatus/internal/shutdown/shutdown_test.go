@@ -33,7 +33,8 @@ type world struct {
 	// is no answer for those of the lowest priority.
 	refuses, never, hangs bool
 	stopped               map[string]bool
-	untold, mounted       int
+	untold                int
+	mounted               Mounted
 	fresh                 bool
 	// unknown: podsync was just started, and does not know all pods.
 	unknown bool
@@ -70,12 +71,13 @@ func (w *world) SetNode(down bool) {
 		w.say("node goes down: %v", down)
 	}
 }
+
 func (w *world) Open(context.Context) error {
 	w.say("admits: true")
 	return nil
 }
 
-func (w *world) Mounted(context.Context) (int, error) {
+func (w *world) Mounted(context.Context) (Mounted, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mounted, nil
@@ -454,8 +456,8 @@ func TestAProcessThatStartsInAShutdownAdmitsNothingMeanwhile(t *testing.T) {
 
 func TestTheNextPodsEndWhenTheVolumesOfTheFirstAreTakenDown(t *testing.T) {
 	got := running(t, []Pod{pod("web", 0), pod("driver", systemCritical)}, func(w *world) {
-		w.edit(func() { w.mounted = 1 })
-		time.AfterFunc(5*time.Second, func() { w.edit(func() { w.mounted = 0 }) })
+		w.edit(func() { w.mounted.UIDs = []string{"web"} })
+		time.AfterFunc(5*time.Second, func() { w.edit(func() { w.mounted = Mounted{} }) })
 		w.begin()
 		time.Sleep(20 * time.Second)
 	})
@@ -463,11 +465,32 @@ func TestTheNextPodsEndWhenTheVolumesOfTheFirstAreTakenDown(t *testing.T) {
 		t.Errorf("it went\n%s", got)
 	}
 	got = running(t, []Pod{pod("web", 0)}, func(w *world) {
-		w.edit(func() { w.mounted = 1 })
+		w.edit(func() { w.mounted.Unnamed = 1 })
 		w.begin()
 		time.Sleep(40 * time.Second)
 	})
 	if !strings.Contains(got, "\n30s done") {
 		t.Errorf("volumes that stay keep the machine: it went\n%s", got)
+	}
+}
+
+func TestVolumesOfAGroupThatHadItsTimeTakeNoneOfTheNextOnes(t *testing.T) {
+	for name, c := range map[string]struct {
+		mounted Mounted
+		want    string
+	}{
+		"a volume of the first group's that does not go": {Mounted{UIDs: []string{"web"}}, "\n20s stop dns within 10s\n20s dns ended\n20s done"},
+		"one of the second's":                            {Mounted{UIDs: []string{"dns"}}, "\n0s stop dns within 10s\n0s dns ended\n10s done"},
+		"one of a pod that nobody knows":                 {Mounted{UIDs: []string{"x"}}, "\n20s stop dns within 10s\n20s dns ended\n30s done"},
+		"an older podsync's, which does not name it":     {Mounted{Unnamed: 1}, "\n20s stop dns within 10s\n20s dns ended\n30s done"},
+	} {
+		got := running(t, []Pod{pod("web", 0), pod("dns", systemCritical)}, func(w *world) {
+			w.edit(func() { w.mounted = c.mounted })
+			w.begin()
+			time.Sleep(time.Minute)
+		})
+		if !strings.HasSuffix(got, c.want) {
+			t.Errorf("%s: it went\n%s\nwant\n%s", name, got, c.want)
+		}
 	}
 }

@@ -25,6 +25,8 @@ type view struct {
 	life    uint64        // grows when podsync may have been started anew; 0: nothing is known
 	whole   bool          // there are no other pods
 	changed chan struct{} // closed and made anew with each change
+	// priorities are those of all pods that were ever named.
+	priorities map[string]int32
 }
 
 // sight is a view at one moment.
@@ -37,12 +39,15 @@ type sight struct {
 	changed <-chan struct{}
 }
 
-func newView() *view { return &view{changed: make(chan struct{})} }
+func newView() *view { return &view{changed: make(chan struct{}), priorities: map[string]int32{}} }
 
 func (v *view) set(pods []Pod, fresh, whole bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.pods, v.whole = pods, whole
+	for _, p := range pods {
+		v.priorities[p.UID] = p.Priority
+	}
 	if fresh {
 		v.life++
 	}
@@ -54,6 +59,14 @@ func (v *view) get() sight {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return sight{v.pods, v.life, v.whole, v.changed}
+}
+
+// priority is that of a pod; known: it was named.
+func (v *view) priority(uid string) (priority int32, known bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	priority, known = v.priorities[uid]
+	return priority, known
 }
 
 // await waits until podsync names its pods; false: it does not until the deadline.

@@ -42,6 +42,12 @@ type judge struct {
 	// that were removed.
 	over, hidden map[*pod]time.Time
 
+	// groupAt is when a pod of each group was first stopped in the shutdown that there is.
+	groupAt map[int]time.Time
+	// settled is since when the machine need not wait any more, gaped since when podsync
+	// admits pods though it does not stay, or none though it does.
+	settled, gaped time.Time
+
 	violations []string
 }
 
@@ -51,12 +57,18 @@ type asked struct {
 	at      time.Time
 	message string
 	grace   time.Duration
-	// mark is what was short; nil: the pod has had more than it may.
-	mark *mark
-	// left is the most that was left of it then.
-	left uint64
+	// marks are what was short by the message, mark is the first; none: the pod has had more
+	// than it may.
+	marks []shortOf
+	mark  *mark
 	// taken: podsync has said that it keeps it.
 	taken bool
+}
+
+// shortOf is what may have been short, and what was left of it by the message.
+type shortOf struct {
+	*mark
+	left uint64
 }
 
 // mark is a threshold of the configuration.
@@ -76,7 +88,7 @@ type mark struct {
 }
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, marks: w.scenario.marks(), asks: map[*pod]*asked{}, refused: map[*pod]time.Time{}, over: map[*pod]time.Time{}, hidden: map[*pod]time.Time{}}
+	return &judge{w: w, marks: w.scenario.marks(), asks: map[*pod]*asked{}, refused: map[*pod]time.Time{}, over: map[*pod]time.Time{}, hidden: map[*pod]time.Time{}, groupAt: map[int]time.Time{}}
 }
 
 // violationLocked notes a broken promise.
@@ -126,7 +138,7 @@ func (j *judge) changedLocked() {
 	garbage := m.images > 0
 	for _, p := range j.w.podsLocked() {
 		u := m.uses[p.name]
-		garbage = garbage || !p.alive && u.layer+u.logs > 0
+		garbage = garbage || !p.alive && u.layer+u.logs > 0 || u.kept > 0
 		j.breachLocked(p, u, now)
 		if n := len(m.past); p.stop != nil && !p.alive && n > 1 {
 			j.givesLocked(p, m.past[n-2].uses[p.name], u)

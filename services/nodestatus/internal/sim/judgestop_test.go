@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +32,11 @@ func (j *judge) askedLocked(run *run, p *pod, r *podsyncv1.StopPodRequest) {
 	}
 	now, grace := time.Now(), r.GetGrace().AsDuration()
 	j.w.tell("ASK", p.name, r.GetMessage(), grace)
-	if r.GetReason() != "Evicted" || r.GetShutdown() {
+	if r.GetShutdown() {
+		j.goesDownLocked(run, p, r)
+		return
+	}
+	if r.GetReason() != "Evicted" {
 		j.violationLocked("%v was stopped for the reason %q", p, r.GetReason())
 	}
 	if p.spared {
@@ -47,7 +52,7 @@ func (j *judge) askedLocked(run *run, p *pod, r *podsyncv1.StopPodRequest) {
 		before.run, before.grace = run, min(before.grace, grace)
 		return
 	}
-	if p.stop != nil && p.stop.message != r.GetMessage() {
+	if p.stop != nil && p.stop.reason == "Evicted" && p.stop.message != r.GetMessage() {
 		j.violationLocked("%v was stopped a second time, while podsync was ending it for %q: %s", p, p.stop.message, r.GetMessage())
 		return
 	}
@@ -119,20 +124,39 @@ func (j *judge) shortageLocked(p *pod, a *asked) {
 			worst = fmt.Sprintf("%v was stopped by figures that were not so: %s; in truth from %d to %d were left", p, a.message, lowest, most)
 			continue
 		}
-		a.mark, a.left = k, most
+		a.marks = append(a.marks, shortOf{k, available})
+		if a.mark != nil {
+			continue
+		}
+		a.mark = k
 		if now.Sub(j.looks[k.r]) > 26*time.Second {
 			j.violationLocked("%v was stopped by figures of %s, %s old", p, k.signal, now.Sub(j.looks[k.r]))
 		}
 		j.graceLocked(p, a, k)
 		j.turnLocked(p, a, k)
-		j.besideLocked(p, k)
 		j.reclaimableLocked(p, k)
+	}
+	if a.mark != nil {
+		j.certainLocked(a)
+		j.besideLocked(p, a)
 		return
 	}
 	if worst == "" {
 		worst = fmt.Sprintf("%v was stopped for a threshold that there is not: %s", p, a.message)
 	}
 	j.violationLocked("%s", worst)
+}
+
+// certainLocked leaves of what may have been short by a message that of which exactly so
+// much was left, if there is any.
+func (j *judge) certainLocked(a *asked) {
+	certain := slices.DeleteFunc(slices.Clone(a.marks), func(k shortOf) bool {
+		then, _ := j.windowLocked(k.r)
+		return !slices.ContainsFunc(j.w.machine.since(then), func(past moment) bool { return past.left[k.r] == k.left })
+	})
+	if len(certain) > 0 {
+		a.marks, a.mark = certain, certain[0].mark
+	}
 }
 
 // parsed takes a message of a shortage apart.
@@ -192,7 +216,7 @@ func (j *judge) turnLocked(p *pod, a *asked, k *mark) {
 	low, high := m.usedSince(p.name, k.r, then)
 	asks := p.asks[kindOf(k.r)]
 	for _, o := range j.w.podsLocked() {
-		if o == p || !j.evictableLocked(o) || time.Since(o.began) < 5*time.Second || isDisk(k.r) && !j.measurableLocked(o) {
+		if o == p || !j.evictableLocked(o) || !o.ranked(k.r, 5*time.Second) || isDisk(k.r) && !j.measurableLocked(o) {
 			continue
 		}
 		lowO, _ := m.usedSince(o.name, k.r, then)
@@ -238,28 +262,46 @@ func (j *judge) measurableLocked(p *pod) bool {
 	return p.slow <= 8*time.Second && others == 0 && j.late.Sub(j.lateFrom) < 14*time.Second
 }
 
-// besideLocked judges that no other pod is ending that was to be waited for.
-func (j *judge) besideLocked(p *pod, k *mark) {
+// besideLocked judges that no other pod is ending that was to be waited for. Where a message
+// may be of several thresholds, it is enough that one of them explains it.
+func (j *judge) besideLocked(p *pod, a *asked) {
 	now := time.Now()
 	for _, q := range j.w.podsLocked() {
 		s, of := q.stop, j.asks[q]
 		if q == p || s == nil || of == nil || of.mark == nil || now.After(s.since.Add(s.grace+patience)) || now.After(of.at.Add(s.grace+patience)) {
 			continue
 		}
-		leaves := !q.alive && now.Sub(q.ended) < emptying && j.w.machine.uses[q.name].volumeThere()
-		same, given, slow := condition(of.mark.r) == condition(k.r), now.After(of.at.Add(max(s.grace, least))), s.grace > atOnce
-		switch {
-		case !q.alive && !(leaves && isDisk(k.r)):
-			continue
-		case !k.soft && !isDisk(k.r) && given && (!same || j.w.machine.left(k.r) <= of.left):
-			continue // Memory and processes do not wait for who does not end.
-		case !k.soft && !same && (condition(k.r) == "MemoryPressure" || slow):
-			continue // What is short of another kind does not wait.
-		case !k.soft && !q.alive && !isDisk(of.mark.r) && !j.wasShortLocked(q):
-			continue
+		waits := true
+		for _, k := range a.marks {
+			for _, was := range of.marks {
+				waits = waits && j.awaitedLocked(q, of, was, k.mark)
+			}
 		}
-		j.violationLocked("%v was stopped for %s though %v was stopped for %s %s before and is not gone", p, k.signal, q, of.mark.signal, now.Sub(of.at))
+		if waits {
+			j.violationLocked("%v was stopped for %s though %v was stopped for %s %s before and is not gone", p, a.mark.signal, q, of.mark.signal, now.Sub(of.at))
+		}
 	}
+}
+
+// awaitedLocked says whether a pod that was stopped for what was short is to be waited for
+// before another goes for a threshold.
+func (j *judge) awaitedLocked(q *pod, of *asked, was shortOf, k *mark) bool {
+	now, s := time.Now(), q.stop
+	leaves := !q.alive && now.Sub(q.ended) < emptying && j.w.machine.uses[q.name].volumeThere()
+	same, given, slow := condition(was.r) == condition(k.r), now.After(of.at.Add(max(s.grace, least))), s.grace > atOnce
+	lowest, _ := j.w.machine.leftSince(k.r, of.at.Add(max(s.grace, least)))
+	less := was.r == k.r && lowest <= was.left // Two resources do not compare.
+	switch {
+	case !q.alive && !(leaves && isDisk(k.r)):
+		return false
+	case !k.soft && !isDisk(k.r) && given && (!same || less):
+		return false // Memory and processes do not wait for who does not end.
+	case !k.soft && !same && (condition(k.r) == "MemoryPressure" || slow):
+		return false // What is short of another kind does not wait.
+	case !k.soft && !q.alive && !isDisk(was.r) && !j.wasShortLocked(q):
+		return false
+	}
+	return true
 }
 
 // wasShortLocked says whether a disk was when a pod ended.

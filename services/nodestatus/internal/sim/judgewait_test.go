@@ -27,6 +27,7 @@ func (j *judge) tickLocked() {
 		j.pressureLocked(kind)
 	}
 	j.nodeLocked()
+	j.downLocked()
 	j.breachesLocked()
 	j.forgottenLocked()
 	for p, a := range j.asks {
@@ -56,7 +57,7 @@ func (j *judge) waitedLocked(k *mark) {
 	}
 	candidates := 0
 	for _, p := range j.w.podsLocked() {
-		if j.evictableLocked(p) && now.Sub(p.began) > bound {
+		if j.evictableLocked(p) && p.ranked(k.r, bound) {
 			candidates++
 		}
 		if s := p.stop; s != nil && j.busyLocked(p, k) {
@@ -98,7 +99,7 @@ func latest(times ...time.Time) (out time.Time) {
 func (j *judge) pressureLocked(kind string) {
 	now, t := time.Now(), j.w.told
 	told := t != nil && now.Before(t.until) && slices.Contains(t.conditions, kind)
-	calm := j.calmLocked(append(slices.Clone(peers), "told")...)
+	calm := j.calmLocked(peers...)
 	var until time.Time
 	for _, k := range j.marks {
 		if condition(k.r) != kind {
@@ -138,7 +139,7 @@ func (j *judge) nodeLocked() {
 		j.differs = time.Time{}
 	case j.differs.IsZero():
 		j.differs = now
-	case now.Sub(latest(j.differs, j.calmLocked(append(slices.Clone(peers), "apiserver", "told")...))) > 20*time.Second:
+	case now.Sub(latest(j.differs, j.calmLocked(append(slices.Clone(peers), "apiserver")...))) > 20*time.Second:
 		j.violationLocked("the Node says something else than what podsync knows since %s", now.Sub(j.differs))
 		j.differs = now
 	}

@@ -37,13 +37,16 @@ type use struct {
 	volume, logs, layer uint64
 	removed             uint64
 	files, layerFiles   uint64
+	// kept is what the runtime keeps of the layer of a container that has ended, while the
+	// next one runs.
+	kept, keptFiles uint64
 }
 
 // of is how much of a resource that is.
 func (u use) of(r good, l layout) uint64 {
-	layers, other := u.layer, u.volume+u.logs+u.removed
+	layers, other := u.layer+u.kept, u.volume+u.logs+u.removed
 	if r == nodeInodes || r == imageInodes {
-		layers, other = u.layerFiles, u.files
+		layers, other = u.layerFiles+u.keptFiles, u.files
 		if u.removed > 0 {
 			other++
 		}

@@ -41,7 +41,11 @@ type pod struct {
 	// alive: something of it runs, since began. listed: its source has it.
 	alive, listed bool
 	began, ended  time.Time
-	stop          *stop
+	// down: its container has ended by itself, and begins anew when its back-off is over; up
+	// is when it did last.
+	down bool
+	up   time.Time
+	stop *stop
 	// known is what stats has measured of its directories and layer, walkedAt and weighedAt
 	// when, walking since when they are being measured.
 	known               use
@@ -70,9 +74,9 @@ func kindOf(r good) resourceKind {
 
 // stop is podsync ending a pod for a reason of the node's own.
 type stop struct {
-	message string
-	grace   time.Duration
-	since   time.Time
+	message, reason string
+	grace           time.Duration
+	since           time.Time
 	// kept: podsync knows it after its death, too.
 	kept  bool
 	timer *time.Timer
@@ -92,6 +96,14 @@ func newPod(name string) *pod {
 		},
 	}
 }
+
+// ranked says whether it is known for so long what it uses of a resource.
+func (p *pod) ranked(r good, long time.Duration) bool {
+	return time.Since(p.began) >= long && (isDisk(r) || p.runs() && time.Since(p.up) >= long)
+}
+
+// runs says whether any process of it does.
+func (p *pod) runs() bool { return p.alive && !p.down }
 
 func (p *pod) uid() string { return string(p.object.UID) }
 
@@ -160,3 +172,32 @@ func (p *pod) over(u use, l layout, counted bool) string {
 }
 
 func (p *pod) String() string { return fmt.Sprintf("pod %s", p.name) }
+
+// crashLocked has the container of a pod end by itself. Until its back-off is over nothing of
+// the pod runs, and what it has on disks is there; then the next one begins with a layer of
+// its own, and the runtime keeps that of the one before.
+func (w *world) crashLocked(p *pod, backOff time.Duration) {
+	if !p.runs() {
+		return
+	}
+	u := w.machine.uses[p.name]
+	w.machine.uses[p.name] = use{volume: u.volume, files: u.files, logs: u.logs, layer: u.layer, layerFiles: u.layerFiles}
+	p.down, p.known.kept, p.known.keptFiles = true, 0, 0
+	w.tell("CRASH", p.name, backOff)
+	if s := p.stop; s != nil {
+		w.endsLocked(p, time.Now().Add(p.dying(s.grace)))
+	}
+	time.AfterFunc(backOff, func() { w.set(func() { w.beginsAnewLocked(p) }) })
+}
+
+// beginsAnewLocked is the end of a back-off.
+func (w *world) beginsAnewLocked(p *pod) {
+	if !p.alive || !p.down || p.stop != nil {
+		return
+	}
+	u := w.machine.uses[p.name]
+	u.kept, u.keptFiles, u.layer, u.layerFiles, u.memory, u.pids = u.layer, u.layerFiles, 0, 0, p.first.memory, p.first.pids
+	w.machine.uses[p.name], p.down, p.up = u, false, time.Now()
+	p.known.kept, p.known.keptFiles, p.known.layer, p.known.layerFiles = p.known.layer, p.known.layerFiles, 0, 0
+	w.tell("BEGINS ANEW", p.name)
+}

@@ -36,6 +36,10 @@ func (w *world) podsyncHandles(ctx context.Context, run *run, method string, req
 		return w.stopPod(ctx, run, r)
 	case *podsyncv1.ReclaimRequest:
 		return w.reclaim(ctx, r)
+	case *podsyncv1.SetShutdownRequest:
+		return w.setShutdown(r), nil
+	case *podsapi.ListPodsRequest:
+		return w.listPods(), nil
 	case *podsyncv1.SetPressureRequest:
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -65,7 +69,7 @@ func (w *world) desired(r *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDes
 	for _, p := range w.podsLocked() {
 		if s := p.stop; s != nil && (p.alive || w.machine.uses[p.name].volumeThere()) {
 			out.Endings = append(out.Endings, &podsyncv1.PodEnding{
-				Uid: p.uid(), Namespace: namespace, Name: p.name, Reason: "Evicted", Message: s.message, Since: timestamppb.New(s.since), Grace: durationpb.New(s.grace), Ended: !p.alive,
+				Uid: p.uid(), Namespace: namespace, Name: p.name, Reason: s.reason, Message: s.message, Since: timestamppb.New(s.since), Grace: durationpb.New(s.grace), Ended: !p.alive,
 			})
 		}
 	}
@@ -115,7 +119,7 @@ func (w *world) stopPod(ctx context.Context, run *run, r *podsyncv1.StopPodReque
 	switch {
 	case p == nil || !p.alive || p.name != r.GetPod().GetName():
 		return nil, fmt.Errorf("%w: pod %s", rpcerr.ErrNotFound, r.GetPod().GetName())
-	case p.spared:
+	case p.spared && !r.GetShutdown():
 		return nil, fmt.Errorf("%w: pod %s is static or critical", rpcerr.ErrPrecondition, p.name)
 	}
 	if w.dieAtStop == 1 { // before it keeps it
@@ -125,7 +129,7 @@ func (w *world) stopPod(ctx context.Context, run *run, r *podsyncv1.StopPodReque
 	}
 	already, grace := p.stop != nil, min(r.GetGrace().AsDuration(), p.grace)
 	if !already {
-		p.stop = &stop{message: r.GetMessage(), since: time.Now(), grace: grace}
+		p.stop = &stop{message: r.GetMessage(), reason: r.GetReason(), since: time.Now(), grace: grace}
 	}
 	s := p.stop
 	if !already || grace < s.grace {
@@ -158,6 +162,9 @@ func (w *world) stopPod(ctx context.Context, run *run, r *podsyncv1.StopPodReque
 
 // dying is how long a pod takes to end that has so much time.
 func (p *pod) dying(grace time.Duration) time.Duration {
+	if p.down {
+		return 20 * time.Millisecond
+	}
 	if p.takes <= grace && p.late == 0 {
 		return max(p.takes, 20*time.Millisecond)
 	}
@@ -178,7 +185,7 @@ func (w *world) endLocked(p *pod) {
 	if !p.alive {
 		return
 	}
-	p.alive, p.ended = false, time.Now()
+	p.alive, p.down, p.ended = false, false, time.Now()
 	u := w.machine.uses[p.name]
 	w.machine.uses[p.name] = use{volume: u.volume, files: u.files, logs: u.logs, layer: u.layer, layerFiles: u.layerFiles}
 	w.revision++
@@ -236,11 +243,16 @@ func (w *world) reclaim(ctx context.Context, r *podsyncv1.ReclaimRequest) (proto
 	if r.GetImages() && w.machine.images > 0 {
 		out.Images, out.ImageBytes = 1, w.machine.images
 	}
-	var dead []string
+	var dead, older []string
 	for _, p := range w.podsLocked() {
-		if u := w.machine.uses[p.name]; r.GetContainers() && !p.alive && u.layer+u.logs+u.layerFiles > 0 {
+		switch u := w.machine.uses[p.name]; {
+		case !r.GetContainers():
+		case !p.alive && u.layer+u.logs+u.layerFiles > 0:
 			out.Containers++
 			dead = append(dead, p.name)
+		case u.kept+u.keptFiles > 0: // What a back-off is owed stays.
+			out.Containers++
+			older = append(older, p.name)
 		}
 	}
 	w.judge.reclaimedLocked(began, r, out)
@@ -249,6 +261,11 @@ func (w *world) reclaim(ctx context.Context, r *podsyncv1.ReclaimRequest) (proto
 		w.set(func() {
 			if out.GetImages() > 0 {
 				w.machine.images = 0
+			}
+			for _, name := range older {
+				u := w.machine.uses[name]
+				u.kept, u.keptFiles = 0, 0
+				w.machine.uses[name] = u
 			}
 			for _, name := range dead {
 				u := w.machine.uses[name]
@@ -265,7 +282,11 @@ func (w *world) podsyncOpens(_ *run, method string, _ proto.Message) func(ctx co
 	w.mu.Lock()
 	life := w.podsync.life
 	w.mu.Unlock()
-	if method != "WatchPods" {
+	switch method {
+	case "WatchVolumesInUse":
+		return w.volumesInUse(life)
+	case "WatchPods":
+	default:
 		return w.nothing(w.podsync, life)
 	}
 	sent, whole := map[string]v1.PodPhase{}, false
@@ -319,6 +340,18 @@ func (w *world) eventLocked(sent map[string]v1.PodPhase, whole *bool) proto.Mess
 	return nil
 }
 
+// volumesInUse is a stream that says that there are none.
+func (w *world) volumesInUse(life int) func(ctx context.Context) (proto.Message, error) {
+	said, rest := false, w.nothing(w.podsync, life)
+	return func(ctx context.Context) (proto.Message, error) {
+		if said {
+			return rest(ctx)
+		}
+		said = true
+		return &podsyncv1.WatchVolumesInUseResponse{Epoch: uint64(life), Revision: 1, Snapshot: true}, nil
+	}
+}
+
 // nothing is a stream on which nothing is told.
 func (w *world) nothing(p *process, life int) func(ctx context.Context) (proto.Message, error) {
 	return func(ctx context.Context) (proto.Message, error) {
@@ -342,7 +375,7 @@ func (w *world) nothing(p *process, life int) func(ctx context.Context) (proto.M
 func (w *world) killPodsyncLocked(away time.Duration) {
 	w.tell("podsync dies, and is away for", away)
 	w.podsync.life++
-	w.podsync.down, w.told = true, nil
+	w.podsync.down, w.told, w.closed = true, nil, false
 	for _, p := range w.podsLocked() {
 		if s := p.stop; s != nil && !s.kept && p.alive {
 			s.timer.Stop()
@@ -350,7 +383,6 @@ func (w *world) killPodsyncLocked(away time.Duration) {
 		}
 	}
 	w.fault("podsync", away+w.gathers)
-	w.fault("told", away+17*time.Second) // It asks so often which podsync it is.
 	w.notifyLocked()
 	time.AfterFunc(away, func() {
 		w.set(func() {

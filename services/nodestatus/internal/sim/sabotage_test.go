@@ -29,6 +29,8 @@ type sabotage struct {
 	stream func(ctx context.Context, w *world, next answers) (proto.Message, error)
 	// decisions changes what nodestatus tells of its decisions.
 	decisions func(r *nodestatusv1.ListEvictionDecisionsResponse)
+	// hasty lets a shutdown go on at once, deaf never.
+	hasty, deaf bool
 }
 
 type (

@@ -20,27 +20,33 @@ import (
 
 func TestNothingIsFoundWhereNodestatusKeepsItsPromises(t *testing.T) {
 	for name, of := range map[string]func(int64) *scenario{
-		"nothing happens":                      quiet(),
-		"memory":                               quiet(takes("hog", mostMemory)),
-		"a disk":                               quiet(takes("hog", mostOfDisk)),
-		"removed files":                        quiet(takes("hog", mostRemoved)),
-		"inodes":                               quiet(takes("hog", mostInodes)),
-		"processes":                            quiet(takes("hog", mostPIDs)),
-		"a soft threshold":                     quiet(soft, takes("hog", func(u *use) { u.memory += 7200 * mi })),
-		"a limit":                              limitBroken(),
-		"a stats that is dead":                 deadStats(),
-		"a filesystem that does not answer":    hungFilesystem(),
-		"figures that jump":                    jump(),
-		"a full disk":                          fullDisk(),
-		"an apiserver that is away":            awayApiserver(),
-		"thousands of small files":             smallFiles(),
-		"a pod that refuses to die":            stubborn(20 * time.Second),
-		"a pod that never dies":                stubborn(time.Hour),
-		"nodestatus that dies when it decides": nodestatusDies(),
-		"podsync that dies before it keeps it": podsyncDies(1),
-		"podsync that dies when it keeps it":   podsyncDies(2),
-		"podsync that hangs":                   quiet(wrong(50*time.Second, 40*time.Second, "podsync", func(w *world, is bool) { w.podsync.hangs = is }), takes("hog", mostMemory)),
-		"images that nobody uses":              garbage(),
+		"nothing happens":                                 quiet(),
+		"what pods may use":                               podsShort(),
+		"podsync that is restarted fast":                  fastRestart(),
+		"memory":                                          quiet(takes("hog", mostMemory)),
+		"a disk":                                          quiet(takes("hog", mostOfDisk)),
+		"removed files":                                   quiet(takes("hog", mostRemoved)),
+		"inodes":                                          quiet(takes("hog", mostInodes)),
+		"processes":                                       quiet(takes("hog", mostPIDs)),
+		"a soft threshold":                                quiet(soft, takes("hog", func(u *use) { u.memory += 7200 * mi })),
+		"a limit":                                         limitBroken(),
+		"a stats that is dead":                            deadStats(),
+		"a filesystem that does not answer":               hungFilesystem(),
+		"figures that jump":                               jump(),
+		"a full disk":                                     fullDisk(),
+		"an apiserver that is away":                       awayApiserver(),
+		"thousands of small files":                        smallFiles(),
+		"a pod that refuses to die":                       stubborn(20 * time.Second),
+		"a pod that never dies":                           stubborn(time.Hour),
+		"nodestatus that dies when it decides":            nodestatusDies(),
+		"podsync that dies before it keeps it":            podsyncDies(1),
+		"podsync that dies when it keeps it":              podsyncDies(2),
+		"podsync that hangs":                              quiet(wrong(50*time.Second, 40*time.Second, "podsync", func(w *world, is bool) { w.podsync.hangs = is }), takes("hog", mostMemory)),
+		"images that nobody uses":                         garbage(),
+		"a pod that fills its layer and crashes":          crash(func(u *use) { u.layer += 72000 * mi }),
+		"a pod that fills its volume and crashes":         crash(mostOfDisk),
+		"a pod that crashed and has begun anew":           quiet(takesAt(30*time.Second, "hog", func(u *use) { u.layer += 40000 * mi }), crashes(40*time.Second, 5*time.Second), takes("other", func(u *use) { u.volume += 32000 * mi })),
+		"a pod that does not die, short of both memories": bothMemories(),
 	} {
 		t.Run(name, func(t *testing.T) { finds(t, sabotage{scenario: of}, "") })
 	}
@@ -112,6 +118,80 @@ func garbage() func(int64) *scenario {
 	return quiet(at(30*time.Second, "images", func(w *world) { w.machine.images = 60000 * mi }), takes("hog", func(u *use) { u.volume += 11000 * mi }))
 }
 
+// crash has the hog take something and crash; it is not back for long.
+func crash(takes func(u *use)) func(int64) *scenario {
+	return quiet(takesAt(time.Minute, "hog", takes), crashes(time.Minute+20*time.Millisecond, 4*time.Minute))
+}
+
+// crashes has the hog crash, and begin anew after its back-off.
+func crashes(when, backOff time.Duration) func(s *scenario) {
+	return at(when, "the hog crashes", func(w *world) { w.crashLocked(w.pods["hog"], backOff) })
+}
+
+// endedUncounted asks stats for nothing that has ended.
+func endedUncounted(ctx context.Context, _ *world, c call, do calls) (proto.Message, error) {
+	if r, ok := c.req.(*statsv1.GetSummaryRequest); ok {
+		r.CountEnded = false
+	}
+	return do(ctx, c.req)
+}
+
+// bothMemories is short of what the node has and more so of what pods may use, and the hog
+// does not die.
+func bothMemories() func(int64) *scenario {
+	return quiet(hog(func(p *pod) { p.late = 20 * time.Second }), takes("hog", mostMemory), func(s *scenario) { s.machine.capacity[podsMemory] = 8800 * mi })
+}
+
+// podsShort is short of what pods may use alone.
+func podsShort() func(int64) *scenario {
+	return quiet(takes("hog", func(u *use) { u.memory += 5000 * mi }), func(s *scenario) { s.machine.capacity[podsMemory] = 6000 * mi })
+}
+
+// comparing has another pod go some seconds after the first for memory, for less is left of
+// what pods may use than was of the node.
+func comparing() hook {
+	done := false
+	return onStop(func(ctx context.Context, w *world, r *podsyncv1.StopPodRequest, do calls) (proto.Message, error) {
+		out, err := do(ctx, r)
+		if done {
+			return out, err
+		}
+		done = true
+		w.lives.Go(func() {
+			pause(context.Background(), 4*time.Second)
+			w.mu.Lock()
+			k := w.judge.marks[slices.IndexFunc(w.judge.marks, func(k *mark) bool { return k.r == podsMemory })]
+			message := fmt.Sprintf("The node was low on resource: memory. Threshold quantity: %d, available: %d. ", k.need, w.machine.left(podsMemory))
+			w.mu.Unlock()
+			other := proto.CloneOf(r)
+			other.Pod.Name, other.Pod.Uid, other.Message = "other", "uid-other", message
+			_, _ = do(context.Background(), other)
+		})
+		return out, err
+	})
+}
+
+// fastRestart restarts podsync within less than a second while memory is short, which stays
+// so.
+func fastRestart() func(int64) *scenario {
+	return quiet(takes("static", func(u *use) { u.memory += 8400 * mi }), at(106*time.Second, "podsync is restarted", func(w *world) { w.killPodsyncLocked(300 * time.Millisecond) }))
+}
+
+// rememberingPodsync says that it was told of pressure though it was restarted since.
+func rememberingPodsync() hook {
+	var told *podsyncv1.ToldPressure
+	return func(ctx context.Context, _ *world, c call, do calls) (proto.Message, error) {
+		out, err := do(ctx, c.req)
+		if r, ok := out.(*podsyncv1.GetRuntimeResponse); ok && err == nil {
+			if r.ToldPressure == nil {
+				r.ToldPressure = told
+			}
+			told = r.ToldPressure
+		}
+		return out, err
+	}
+}
+
 func TestEveryBrokenPromiseOfNodestatusIsFound(t *testing.T) {
 	memoryHog := quiet(takes("hog", mostMemory))
 	oldCall, oldStream := byOldFigures()
@@ -161,6 +241,13 @@ func TestEveryBrokenPromiseOfNodestatusIsFound(t *testing.T) {
 			return out, err
 		}}, "was stopped a second time"},
 		{"what podsync has forgotten is not asked for again", sabotage{scenario: podsyncDies(1), call: afterFirst()}, "and nobody goes"},
+		{"what a crashed pod has left does not count", sabotage{scenario: crash(func(u *use) { u.layer += 72000 * mi }), call: endedUncounted}, "was stopped before pod hog"},
+		{"what a crashed pod has in its volumes does not count", sabotage{scenario: crash(mostOfDisk), call: endedUncounted}, "was stopped before pod hog"},
+		{"two signals of memory are compared", sabotage{scenario: bothMemories(), call: comparing()}, "though pod hog was stopped for memory.available"},
+		{"what pods may use is not looked at", sabotage{scenario: podsShort(), call: summaries(func(_ *world, s *statsapi.Summary, _ *statsv1.GetSummaryResponse) {
+			s.Node.SystemContainers = nil
+		})}, "allocatableMemory.available is short since"},
+		{"a fast restart of podsync is not noticed", sabotage{scenario: fastRestart(), call: rememberingPodsync()}, "podsync does not know of MemoryPressure"},
 		{"the wrong pod", sabotage{scenario: memoryHog, call: instead("other")}, "was stopped before pod hog"},
 		{"a pod that must stay", sabotage{scenario: memoryHog, call: instead("static")}, "which is static or critical"},
 		{"a pod that there is not", sabotage{scenario: memoryHog, call: instead("nobody")}, "to end a pod that there is not"},

@@ -24,6 +24,8 @@ type scenario struct {
 	// thresholds are those of the configuration.
 	thresholds               []threshold
 	transition, longestGrace time.Duration
+	// groups are how pods end when the machine goes down.
+	groups []nodestatus.ShutdownGroup
 	// gathers is for how long podsync does not know all its pods after its start.
 	gathers time.Duration
 }
@@ -55,6 +57,7 @@ func (s *scenario) config() nodestatus.Config {
 		NodeName: nodeName, RegisterNode: true, Port: 10250, MaxPods: 110, NodeStatusMaxImages: 50, PodsEnforced: s.machine.capacity[podsMemory] > 0,
 		EvictionHard: map[string]string{}, EvictionSoft: map[string]string{}, EvictionSoftGracePeriod: map[string]string{}, EvictionMinimumReclaim: map[string]string{},
 		EvictionPressureTransitionPeriod: s.transition, EvictionMaxPodGracePeriod: s.longestGrace,
+		ShutdownGroups:            s.groups,
 		NodeStatusUpdateFrequency: 15 * time.Second, NodeStatusReportFrequency: 5 * time.Minute, NodeLeaseDuration: 400 * time.Second,
 	}
 	for _, t := range s.thresholds {
@@ -110,7 +113,7 @@ func newScenario(seed int64) *scenario {
 	for range 3 + m.rng.IntN(7) {
 		m.pods = append(m.pods, m.pod())
 	}
-	var incidents []time.Duration
+	incidents := m.goesDown()
 	for range 3 + m.rng.IntN(8) {
 		incidents = append(incidents, m.when())
 		m.incident(incidents[len(incidents)-1])
@@ -142,9 +145,7 @@ func pick[T any](m *maker, of ...T) T { return of[m.rng.IntN(len(of))] }
 func (m *maker) node() {
 	m.machine = &machine{layout: pick(m, together, together, imagesApart, layersApart)}
 	m.machine.capacity = [goods]uint64{memory: 10000 * mi, pids: 10000, nodeBytes: 100000 * mi, nodeInodes: 1e6}
-	if m.rng.IntN(2) == 0 {
-		m.machine.capacity[podsMemory] = 8000 * mi
-	}
+	m.machine.capacity[podsMemory] = pick(m, 0, 0, 6000*mi, 8000*mi, 8700*mi, uint64(9300*mi)) // The machine has 9000 beside what is no pod.
 	if m.machine.layout != together {
 		m.machine.capacity[imageBytes], m.machine.capacity[imageInodes] = 60000*mi, 1e6
 	}
@@ -212,35 +213,53 @@ func (m *maker) pod() *pod {
 // incident draws something that may make the node short.
 func (m *maker) incident(at time.Duration) {
 	rank, part := m.rng.IntN(100), .1+m.rng.Float64()*1.2
-	switch kind := m.rng.IntN(12); kind {
-	case 0, 1, 2, 3, 4, 5:
-		r := []good{memory, memory, pids, nodeBytes, nodeBytes, nodeInodes}[kind]
+	switch kind := m.rng.IntN(15); kind {
+	case 0, 1, 2, 3, 4, 5, 6:
+		r := []good{memory, memory, podsMemory, pids, nodeBytes, nodeBytes, nodeInodes}[kind]
 		steps, every := 1+m.rng.IntN(6), time.Duration(m.some(uint64(2*time.Second)))
 		where := pick(m, "volume", "logs", "layer", "removed")
 		for i := range steps {
 			share := part + (1-part)*float64(steps-1-i)/float64(steps)*2
 			m.add(at+time.Duration(i)*every, fmt.Sprintf("a pod takes of %d, step %d", r, i), func(w *world) { w.set(func() { w.fillLocked(r, rank, share, where) }) })
 		}
-	case 6:
-		m.add(at, "a pod takes of the images' disk", func(w *world) { w.set(func() { w.fillLocked(imageBytes, rank, part, "layer") }) })
 	case 7:
-		m.add(at, "images fill their disk", func(w *world) { w.set(func() { w.imagesLocked(part) }) })
+		m.add(at, "a pod takes of the images' disk", func(w *world) { w.set(func() { w.fillLocked(imageBytes, rank, part, "layer") }) })
 	case 8:
+		m.add(at, "images fill their disk", func(w *world) { w.set(func() { w.imagesLocked(part) }) })
+	case 9:
 		r, long := pick(m, memory, pids, nodeBytes), time.Duration(5+m.some(60))*time.Second
 		m.add(at, fmt.Sprintf("the system takes of %d for %s", r, long), func(w *world) { w.set(func() { w.systemLocked(r, part, long) }) })
-	case 9:
-		m.add(at, "a pod has more than it may", func(w *world) { w.set(func() { w.exceedLocked(rank, rank%2 == 0) }) })
 	case 10:
-		m.add(at, "a pod gives back what it took", func(w *world) { w.set(func() { w.giveLocked(rank) }) })
+		m.add(at, "a pod has more than it may", func(w *world) { w.set(func() { w.exceedLocked(rank, rank%2 == 0) }) })
 	case 11:
+		m.add(at, "a pod gives back what it took", func(w *world) { w.set(func() { w.giveLocked(rank) }) })
+	case 12:
 		m.add(at, "a pod ends by itself", func(w *world) { w.set(func() { w.endLocked(w.anyLocked(rank)) }) })
+	case 13:
+		backOff := time.Duration(1+m.some(300)) * time.Second
+		m.add(at, "a pod crashes", func(w *world) { w.set(func() { w.crashLocked(w.anyLocked(rank), backOff) }) })
+	case 14:
+		m.fillsAndCrashes(at, rank, part)
 	}
+}
+
+// fillsAndCrashes has a pod fill a disk and crash.
+func (m *maker) fillsAndCrashes(at time.Duration, rank int, part float64) {
+	r, where := pick(m, nodeBytes, nodeBytes, nodeInodes, imageBytes), pick(m, "volume", "logs", "layer", "layer")
+	after, backOff := time.Duration(m.some(uint64(4*time.Second))), time.Duration(1+m.some(300))*time.Second
+	m.add(at, fmt.Sprintf("a pod takes of %d, and crashes after %s", r, after), func(w *world) {
+		w.set(func() {
+			if p := w.fillLocked(r, rank, part, where); p != nil {
+				time.AfterFunc(after, func() { w.set(func() { w.crashLocked(p, backOff) }) })
+			}
+		})
+	})
 }
 
 // anyLocked is one of the pods, those that run first.
 func (w *world) anyLocked(rank int) *pod {
 	all := w.podsLocked()
-	running := slices.DeleteFunc(slices.Clone(all), func(p *pod) bool { return !p.alive })
+	running := slices.DeleteFunc(slices.Clone(all), func(p *pod) bool { return !p.runs() })
 	if len(running) > 0 {
 		all = running
 	}
@@ -257,32 +276,33 @@ func (w *world) needLocked(r good) (need uint64) {
 	return need
 }
 
-// fillLocked has a pod take so much that only a part of what is to be left is.
-func (w *world) fillLocked(r good, rank int, part float64, where string) {
+// fillLocked has a pod take so much that only a part of what is to be left is; nil: none
+// does.
+func (w *world) fillLocked(r good, rank int, part float64, where string) *pod {
 	left, wanted := w.machine.left(r), uint64(float64(w.needLocked(r))*part)
 	p := w.anyLocked(rank)
 	for _, q := range w.podsLocked() {
-		if isDisk(r) && rank%2 == 0 && q.slow > 0 && q.alive && !q.spared {
+		if isDisk(r) && rank%2 == 0 && q.slow > 0 && q.runs() && !q.spared {
 			p = q // Who is measured slowly and takes much is what is to be waited for.
 			break
 		}
 	}
-	if left <= wanted || !p.alive {
-		return
+	if left <= wanted || !p.runs() {
+		return nil
 	}
 	u, more := w.machine.uses[p.name], left-wanted
-	if w.machine.capacity[podsMemory] > 0 && r == memory {
-		more = min(more, w.machine.left(podsMemory)) // The kernel sees to that.
+	if w.machine.capacity[podsMemory] > 0 && (r == memory || r == podsMemory) {
+		more = min(more, w.machine.left(memory), w.machine.left(podsMemory)) // The kernel sees to that.
 	}
 	switch {
-	case r == memory:
+	case r == memory, r == podsMemory:
 		u.memory += more
 	case r == pids:
 		u.pids += more
 	case r == nodeInodes:
 		u.files += more
 	case r == imageBytes && w.machine.layout != imagesApart:
-		return
+		return nil
 	case r == imageBytes, where == "layer" && w.machine.layout != imagesApart:
 		u.layer += more
 	case where == "logs":
@@ -294,6 +314,7 @@ func (w *world) fillLocked(r good, rank int, part float64, where string) {
 	}
 	w.machine.uses[p.name] = u
 	w.tell("USE", p.name, fmt.Sprintf("%+v", u))
+	return p
 }
 
 func (w *world) imagesLocked(part float64) {
@@ -316,7 +337,7 @@ func (w *world) systemLocked(r good, part float64, long time.Duration) {
 
 // exceedLocked has a pod with a limit use more than that.
 func (w *world) exceedLocked(rank int, removed bool) {
-	all := slices.DeleteFunc(w.podsLocked(), func(p *pod) bool { return !p.alive || p.volumeLimit+p.wholeLimit == 0 })
+	all := slices.DeleteFunc(w.podsLocked(), func(p *pod) bool { return !p.runs() || p.volumeLimit+p.wholeLimit == 0 })
 	if len(all) == 0 {
 		return
 	}
@@ -333,7 +354,7 @@ func (w *world) exceedLocked(rank int, removed bool) {
 
 // giveLocked has a pod use what it did at first.
 func (w *world) giveLocked(rank int) {
-	if p := w.anyLocked(rank); p.alive {
+	if p := w.anyLocked(rank); p.runs() {
 		w.machine.uses[p.name] = p.first
 	}
 }

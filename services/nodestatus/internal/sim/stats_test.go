@@ -37,12 +37,12 @@ func (w *world) statsHandles(ctx context.Context, _ *run, method string, req pro
 		out := &statsv1.ListUnlinkedFilesResponse{}
 		for i, p := range w.podsLocked() {
 			u := w.machine.uses[p.name]
-			if w.manyFiles && p.alive && i%3 == 0 {
+			if w.manyFiles && p.runs() && i%3 == 0 {
 				out.Incomplete = true
 				out.Containers = append(out.Containers, &statsv1.UnlinkedFiles{PodUid: p.uid(), Container: container, Incomplete: true})
 				continue
 			}
-			if p.alive && u.removed > 0 {
+			if p.runs() && u.removed > 0 {
 				out.Containers = append(out.Containers, &statsv1.UnlinkedFiles{
 					PodUid: p.uid(), Container: container, RootBytes: u.removed, RootFiles: 1, Largest: "/scratch/x",
 					Volumes: []*statsv1.UnlinkedInVolume{{Volume: volume, Bytes: u.removed, Files: 1}},
@@ -56,13 +56,13 @@ func (w *world) statsHandles(ctx context.Context, _ *run, method string, req pro
 
 // measureLocked has stats know what lies in a pod's directories.
 func (p *pod) measureLocked(u use, now time.Time) {
-	layer, layerFiles := p.known.layer, p.known.layerFiles
+	before := p.known
 	p.known, p.walkedAt, p.walking = u, now, time.Time{}
-	p.known.layer, p.known.layerFiles = layer, layerFiles
+	p.known.layer, p.known.layerFiles, p.known.kept, p.known.keptFiles = before.layer, before.layerFiles, before.kept, before.keptFiles
 }
 
 func (p *pod) weighLocked(u use, now time.Time) {
-	p.known.layer, p.known.layerFiles, p.weighedAt = u.layer, u.layerFiles, now
+	p.known.layer, p.known.layerFiles, p.known.kept, p.known.keptFiles, p.weighedAt = u.layer, u.layerFiles, u.kept, u.keptFiles, now
 }
 
 // measures is stats measuring in the background; it is called each second.
@@ -115,7 +115,7 @@ func (w *world) summary(ctx context.Context, r *statsv1.GetSummaryRequest) (prot
 	}
 	s := statsapi.Summary{Node: w.nodeLocked(r.GetOnlyCpuAndMemory())}
 	for _, p := range w.podsLocked() {
-		if p.alive && time.Since(p.began) > time.Second {
+		if p.alive && time.Since(p.began) > time.Second && (p.runs() || r.GetCountEnded()) {
 			s.Pods = append(s.Pods, w.figuresLocked(p, r))
 		}
 	}
@@ -219,22 +219,33 @@ func (w *world) nodeLocked(brief bool) statsapi.NodeStats {
 // figuresLocked are those of a pod: of disks, as they were measured last.
 func (w *world) figuresLocked(p *pod, r *statsv1.GetSummaryRequest) statsapi.PodStats {
 	u, now := w.machine.uses[p.name], metav1.Now()
-	out := statsapi.PodStats{PodRef: statsapi.PodReference{Namespace: namespace, Name: p.name, UID: p.uid()}, Memory: &statsapi.MemoryStats{Time: now, WorkingSetBytes: number(u.memory)}}
+	out := statsapi.PodStats{PodRef: statsapi.PodReference{Namespace: namespace, Name: p.name, UID: p.uid()}}
+	if p.runs() {
+		out.Memory = &statsapi.MemoryStats{Time: now, WorkingSetBytes: number(u.memory)}
+	}
 	c := statsapi.ContainerStats{Name: container, Memory: out.Memory}
 	if !r.GetOnlyCpuAndMemory() {
-		out.ProcessStats = &statsapi.ProcessStats{ProcessCount: number(u.pids)}
+		if p.runs() {
+			out.ProcessStats = &statsapi.ProcessStats{ProcessCount: number(u.pids)}
+		}
 		k := p.known
 		if p.slow > 0 && !p.walking.IsZero() { // what was counted until now
 			part := min(1, float64(time.Since(p.walking))/float64(p.slow))
 			k.volume, k.files = max(k.volume, uint64(math.Floor(part*float64(u.volume)))), max(k.files, uint64(math.Floor(part*float64(u.files))))
 		}
 		layers := w.machine.resourceOf("containerfs.available")
-		c.Rootfs = &statsapi.FsStats{Time: metav1.NewTime(p.weighedAt), UsedBytes: number(k.layer), InodesUsed: number(k.layerFiles), CapacityBytes: number(w.machine.capacity[layers])}
+		ofLayer := func(bytes, inodes uint64) *statsapi.FsStats {
+			return &statsapi.FsStats{Time: metav1.NewTime(p.weighedAt), UsedBytes: number(bytes), InodesUsed: number(inodes), CapacityBytes: number(w.machine.capacity[layers])}
+		}
+		c.Rootfs = ofLayer(k.layer, k.layerFiles)
+		if r.GetCountEnded() && k.kept+k.keptFiles > 0 {
+			out.Containers = []statsapi.ContainerStats{{Rootfs: ofLayer(k.kept, k.keptFiles)}}
+		}
 		c.Logs = &statsapi.FsStats{Time: metav1.NewTime(p.walkedAt), UsedBytes: number(k.logs), InodesUsed: number(uint64(0)), CapacityBytes: number(w.machine.capacity[nodeBytes])}
 		out.VolumeStats = []statsapi.VolumeStats{{Name: volume, FsStats: statsapi.FsStats{Time: metav1.NewTime(p.walkedAt), UsedBytes: number(k.volume), InodesUsed: number(k.files), CapacityBytes: number(w.machine.capacity[nodeBytes])}}}
 		out.EphemeralStorage = &statsapi.FsStats{UsedBytes: number(k.layer + k.logs + k.volume), CapacityBytes: number(w.machine.capacity[nodeBytes])}
 	}
-	out.Containers = []statsapi.ContainerStats{c}
+	out.Containers = append(out.Containers, c)
 	return out
 }
 

@@ -46,6 +46,9 @@ type world struct {
 	revision uint64
 	told     *told
 	run      *run
+	// down is the machine's shutdown; nil: there is none. closed: podsync admits no pod.
+	down   *down
+	closed bool
 	// restarting: nodestatus is dead, and is to begin anew.
 	restarting bool
 
@@ -152,7 +155,11 @@ func (w *world) simulate() {
 		a.do(w)
 	}
 	time.Sleep(time.Until(began.Add(w.scenario.long)))
-	w.set(func() { w.judge.endsLocked() })
+	w.set(func() {
+		if !w.offLocked() {
+			w.judge.endsLocked()
+		}
+	})
 	close(w.over)
 	w.run.kill()
 	w.set(func() { w.podsync.life++; w.stats.life++ })
@@ -169,7 +176,9 @@ func (w *world) clock() {
 		}
 		w.measures(second)
 		w.mu.Lock()
-		w.judge.tickLocked()
+		if !w.offLocked() {
+			w.judge.tickLocked()
+		}
 		w.mu.Unlock()
 	}
 }
@@ -177,6 +186,10 @@ func (w *world) clock() {
 // start begins a run of nodestatus.
 func (w *world) start() {
 	w.mu.Lock()
+	if w.offLocked() {
+		w.mu.Unlock()
+		return
+	}
 	number := 1
 	if w.run != nil {
 		number = w.run.number + 1
@@ -192,6 +205,7 @@ func (w *world) start() {
 	service, err := nodestatus.New(w.scenario.config(), nodestatus.Deps{
 		Podsync: &conn{w: w, peer: w.podsync, run: r}, Stats: &conn{w: w, peer: w.stats, run: r},
 		Client: client, Heartbeat: client, Addresses: host{},
+		Shutdowns: &line{w: w, run: r},
 	})
 	w.must(err)
 	service.Register(r)
@@ -251,6 +265,9 @@ func (w *world) fault(kind string, long time.Duration) {
 // add has a pod run, as its use is.
 func (w *world) add(p *pod) {
 	w.set(func() {
+		if w.closed || w.offLocked() {
+			return // It is not admitted.
+		}
 		p.alive, p.listed, p.began, p.walkedAt, p.weighedAt = true, true, time.Now(), time.Now(), time.Now()
 		w.pods[p.name] = p
 		if w.machine.uses == nil {

@@ -15,17 +15,18 @@ func (s *Server) SetShutdown(_ context.Context, req *podsyncv1.SetShutdownReques
 		return nil, fmt.Errorf("%w: this podsync goes by the Node alone", rpcerr.ErrUnimplemented)
 	}
 	s.deps.Shutdown(req.GetActive())
-	return &podsyncv1.SetShutdownResponse{PodsKnown: s.podsKnown(), PodsWithVolumes: s.mounted()}, nil
+	mounted := s.mounted()
+	return &podsyncv1.SetShutdownResponse{PodsKnown: s.podsKnown(), PodsWithVolumes: uint32(len(mounted)), UidsWithVolumes: mounted}, nil
 }
 
-// mounted is how many pods have ended and have volumes that are not taken down.
-func (s *Server) mounted() (n uint32) {
+// mounted are the UIDs of the pods that have ended and have volumes that are not taken down.
+func (s *Server) mounted() (uids []string) {
 	for _, pod := range s.deps.Pods.List() {
 		if podutil.TerminalPhase(pod.WithStatus().Status.Phase) && s.deps.Table.HasVolumes(pod.Pod.UID) {
-			n++
+			uids = append(uids, string(pod.Pod.UID))
 		}
 	}
-	return n
+	return uids
 }
 
 // podsKnown says whether all sources of pods have been seen, and the runtime has.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,8 +37,8 @@ func TestThatTheMachineGoesDownIsPassedOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.GetPodsWithVolumes() != 1 {
-			t.Errorf("%d pods that have ended have volumes", r.GetPodsWithVolumes())
+		if r.GetPodsWithVolumes() != 1 || !slices.Equal(r.GetUidsWithVolumes(), []string{string(ended.Pod.UID)}) {
+			t.Errorf("%d pods that have ended have volumes: %v", r.GetPodsWithVolumes(), r.GetUidsWithVolumes())
 		}
 		if r.GetPodsKnown() == active {
 			t.Errorf("all pods are known: %v", r.GetPodsKnown())

@@ -6054,6 +6054,9 @@ type SetShutdownResponse struct {
 	// How many pods have ended and have volumes that are not taken down yet. 0 from one
 	// that does not say.
 	PodsWithVolumes uint32 `protobuf:"varint,2,opt,name=pods_with_volumes,json=podsWithVolumes,proto3" json:"pods_with_volumes,omitempty"`
+	// The UIDs of those. Empty though there are some: an older podsync, which only counts
+	// them.
+	UidsWithVolumes []string `protobuf:"bytes,3,rep,name=uids_with_volumes,json=uidsWithVolumes,proto3" json:"uids_with_volumes,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6100,6 +6103,13 @@ func (x *SetShutdownResponse) GetPodsWithVolumes() uint32 {
 		return x.PodsWithVolumes
 	}
 	return 0
+}
+
+func (x *SetShutdownResponse) GetUidsWithVolumes() []string {
+	if x != nil {
+		return x.UidsWithVolumes
+	}
+	return nil
 }
 
 var File_polylet_podsync_v1_podsync_proto protoreflect.FileDescriptor
@@ -6526,11 +6536,12 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"imageBytes\x12\x16\n" +
 	"\x06failed\x18\x04 \x03(\tR\x06failed\",\n" +
 	"\x12SetShutdownRequest\x12\x16\n" +
-	"\x06active\x18\x01 \x01(\bR\x06active\"`\n" +
+	"\x06active\x18\x01 \x01(\bR\x06active\"\x8c\x01\n" +
 	"\x13SetShutdownResponse\x12\x1d\n" +
 	"\n" +
 	"pods_known\x18\x01 \x01(\bR\tpodsKnown\x12*\n" +
-	"\x11pods_with_volumes\x18\x02 \x01(\rR\x0fpodsWithVolumes*\xa4\x01\n" +
+	"\x11pods_with_volumes\x18\x02 \x01(\rR\x0fpodsWithVolumes\x12*\n" +
+	"\x11uids_with_volumes\x18\x03 \x03(\tR\x0fuidsWithVolumes*\xa4\x01\n" +
 	"\x0eContainerState\x12\x1f\n" +
 	"\x1bCONTAINER_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CONTAINER_STATE_CREATED\x10\x01\x12\x1b\n" +
