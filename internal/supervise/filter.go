@@ -11,11 +11,12 @@ import (
 // reaching are the system calls by which a process gets into others, or around the
 // names of files. With CAP_SYS_PTRACE, which is kept to look at tables of processes,
 // they would make a child without root what any process of root is; with
-// CAP_DAC_READ_SEARCH the last one opens files that its mounts hide from it.
+// CAP_DAC_READ_SEARCH the last one opens files that its mounts hide from it. kcmp is not
+// among them: stats compares with it, and it does no more.
 func reaching() []uint32 {
 	return []uint32{
 		unix.SYS_PTRACE, unix.SYS_PIDFD_GETFD, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV,
-		unix.SYS_PROCESS_MADVISE, unix.SYS_KCMP, unix.SYS_PERF_EVENT_OPEN, unix.SYS_OPEN_BY_HANDLE_AT,
+		unix.SYS_PROCESS_MADVISE, unix.SYS_PERF_EVENT_OPEN, unix.SYS_OPEN_BY_HANDLE_AT,
 	}
 }
 

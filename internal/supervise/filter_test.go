@@ -56,6 +56,7 @@ func TestTheFilterRefusesOtherArchitecturesAndLetsTheRestThrough(t *testing.T) {
 	}{
 		"read":                   {unix.AUDIT_ARCH_X86_64, unix.SYS_READ, true},
 		"clone":                  {unix.AUDIT_ARCH_X86_64, unix.SYS_CLONE, true},
+		"kcmp, of stats":         {unix.AUDIT_ARCH_X86_64, unix.SYS_KCMP, true},
 		"ptrace":                 {unix.AUDIT_ARCH_X86_64, unix.SYS_PTRACE, false},
 		"the last one":           {unix.AUDIT_ARCH_X86_64, reaching()[len(reaching())-1], false},
 		"x32":                    {unix.AUDIT_ARCH_X86_64, firstOfX32 | unix.SYS_READ, false},

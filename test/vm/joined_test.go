@@ -47,23 +47,16 @@ func TestJoinedMemoryIsProtectedAndLeftToClasses(t *testing.T) {
 	loose.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("", "32Mi"), Limits: list("", "96Mi")}
 	create(t, client, firm, loose)
 	firm, loose = runs(t, client, "firm"), runs(t, client, "loose")
-	slice := func(class string, p *corev1.Pod) string {
-		uid := strings.ReplaceAll(string(p.UID), "-", "_")
-		if class == "" {
-			return "kubepods.slice/kubepods-pod" + uid + ".slice"
-		}
-		return "kubepods.slice/kubepods-" + class + ".slice/kubepods-" + class + "-pod" + uid + ".slice"
-	}
 	scope := func(p *corev1.Pod) string {
 		return "cri-containerd-" + strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://") + ".scope"
 	}
 	for path, want := range map[string]map[string]string{
-		slice("", firm): {"memory.min": "67108864", "memory.low": "0", "memory.max": "67108864"},
-		filepath.Join(slice("", firm), scope(firm)):            {"memory.min": "67108864", "memory.high": "max"},
-		slice("burstable", loose):                              {"memory.min": "0", "memory.low": "33554432"},
-		filepath.Join(slice("burstable", loose), scope(loose)): {"memory.low": "33554432", "memory.high": strconv.Itoa((32 + 32) << 20), "memory.max": "100663296"},
-		"kubepods.slice":                                       {"memory.min": strconv.Itoa(96 << 20)},
-		"kubepods.slice/kubepods-burstable.slice":              {"memory.low": "33554432"},
+		sliceOf("", firm): {"memory.min": "67108864", "memory.low": "0", "memory.max": "67108864"},
+		filepath.Join(sliceOf("", firm), scope(firm)):            {"memory.min": "67108864", "memory.high": "max"},
+		sliceOf("burstable", loose):                              {"memory.min": "0", "memory.low": "33554432"},
+		filepath.Join(sliceOf("burstable", loose), scope(loose)): {"memory.low": "33554432", "memory.high": strconv.Itoa((32 + 32) << 20), "memory.max": "100663296"},
+		"kubepods.slice": {"memory.min": strconv.Itoa(96 << 20)},
+		"kubepods.slice/kubepods-burstable.slice": {"memory.low": "33554432"},
 	} {
 		for file, want := range want {
 			eventually(t, path+"/"+file, func() error {
@@ -94,6 +87,15 @@ func TestJoinedMemoryIsProtectedAndLeftToClasses(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// sliceOf is the cgroup of a pod of a class; of none it is guaranteed.
+func sliceOf(class string, p *corev1.Pod) string {
+	uid := strings.ReplaceAll(string(p.UID), "-", "_")
+	if class == "" {
+		return "kubepods.slice/kubepods-pod" + uid + ".slice"
+	}
+	return "kubepods.slice/kubepods-" + class + ".slice/kubepods-" + class + "-pod" + uid + ".slice"
 }
 
 // files reads a file of a cgroup.

@@ -53,7 +53,7 @@ var kubeadmNode = kind{
 
 var joinedNode = kind{
 	name: "vm-joined", title: "configuration, reboot, pressure and shutdown of a cluster's node under systemd", memory: 3072, cluster: true, judge: judgeShutdown,
-	disks:       []vm.Disk{{Serial: "slow", Size: 4 << 30, Writes: 1 << 19}},
+	disks:       []vm.Disk{{Serial: "images", Size: 1 << 30}, {Serial: "slow", Size: 4 << 30, Writes: 1 << 19}},
 	environment: "POLYLET_VM=joined\nARGUMENTS=-test.run=^TestJoined\n",
 }
 

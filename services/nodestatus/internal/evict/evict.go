@@ -247,7 +247,7 @@ func (l *Loop) look(ctx context.Context) time.Duration {
 		l.enforceLimits(ctx, frame.Layout)
 	}
 	if known && l.reclaim != nil && l.reclaim.finished() && !short(judgement, pressure.Disk) {
-		l.enough(ctx)
+		l.over(ctx, frame.Signals, now)
 	}
 	if known {
 		l.relieve(ctx, eviction.Order(judgement.Due), frame)

@@ -44,6 +44,27 @@ func TestWhatNobodyNeedsIsReclaimedBeforeAPodGoes(t *testing.T) {
 	})
 }
 
+// A stats that was just started knows nothing yet of the runtime's disk.
+func TestADiskOfWhichNothingIsKnownAfterAReclaimIsNotSaidToHaveEnough(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 950*mi)
+		w.set(func() { w.barren = true; w.reclaims = func() { w.set(func() { w.blind = true }) } })
+		w.pass(5 * time.Second)
+		w.wantStops("nobody knows whether it is short")
+		for _, d := range w.loop.View().Decisions {
+			if d.Outcome == Enough {
+				t.Errorf("%+v", d)
+			}
+		}
+		w.set(func() { w.blind = false })
+		w.pass(2 * time.Second)
+		w.wantStops("it is known again", "hog")
+		if n := len(w.asked); n != 2 { // and once for what the pod has left
+			t.Errorf("reclaimed %d times", n)
+		}
+	})
+}
+
 func TestAReclaimThatFailsKeepsNoPodFromGoingAndIsTold(t *testing.T) {
 	in(t, hardDisk(), Config{}, func(w *world) {
 		w.reclaimErr = errors.New("the runtime does not answer")

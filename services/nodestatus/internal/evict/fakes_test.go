@@ -53,6 +53,8 @@ type world struct {
 	// memory and disk are what pods use, by name; other what the rest does.
 	memory, disk, unlinked map[string]uint64
 	otherMemory, otherDisk uint64
+	// blind: stats says nothing of the disk, neither in a frame nor when it is asked.
+	blind bool
 	// pids are the processes of pods, of which there may be a thousand; nil: nothing is said.
 	pids map[string]uint64
 	// takes is how long a pod takes to end, by name; 0 is at once.
@@ -220,8 +222,10 @@ func (w *world) signalsAt(old time.Duration) {
 		now := time.Now()
 		w.frame = pressure.Frame{Heard: now, Layout: w.layout, Signals: []pressure.Signal{
 			{Name: "memory.available", Available: memory, Capacity: capacity, Time: now.Add(-old)},
-			{Name: "nodefs.available", Available: disk, Capacity: capacity, Time: now.Add(-old)},
 		}}
+		if !w.blind {
+			w.frame.Signals = append(w.frame.Signals, pressure.Signal{Name: "nodefs.available", Available: disk, Capacity: capacity, Time: now.Add(-old)})
+		}
 		if w.pids != nil {
 			w.frame.Signals = append(w.frame.Signals, pressure.Signal{Name: "pid.available", Available: w.pidsLeftLocked(), Capacity: allPIDs, Time: now.Add(-old)})
 		}
@@ -348,8 +352,10 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 	out := &statsapi.Summary{Node: statsapi.NodeStats{
 		Memory: &statsapi.MemoryStats{Time: now, AvailableBytes: &memory, WorkingSetBytes: &used},
 	}}
-	if !brief {
+	if !brief && !w.blind {
 		out.Node.Fs = &statsapi.FsStats{Time: now, AvailableBytes: &disk, CapacityBytes: &whole}
+	}
+	if !brief {
 		most, running := int64(allPIDs), int64(allPIDs-w.pidsLeftLocked()) //nolint:gosec // At most a thousand.
 		out.Node.Rlimit = &statsapi.RlimitStats{Time: now, MaxPID: &most, NumOfRunningProcesses: &running}
 	}

@@ -93,6 +93,18 @@ func (l *Loop) begin(ctx context.Context, m pressure.Met, what eviction.Reclaim)
 	})
 }
 
+// over is done with a reclaim when nothing is said to be short any more. A stats that was
+// just started says nothing yet of some disks, of which nobody knows then: it may be said
+// soon.
+func (l *Loop) over(ctx context.Context, signals []pressure.Signal, now time.Time) {
+	switch r := l.reclaim; {
+	case pressure.Says(signals, r.by.Signal):
+		l.enough(ctx)
+	case now.Sub(r.at) >= interval:
+		l.learn()
+	}
+}
+
 // enough notes that what was reclaimed was.
 func (l *Loop) enough(ctx context.Context) {
 	r := l.learn()

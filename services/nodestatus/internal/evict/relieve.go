@@ -72,8 +72,11 @@ func (l *Loop) try(ctx context.Context, m pressure.Met, due []pressure.Met, layo
 		l.hold(ctx, m, soon, fmt.Sprintf("stats does not say what the pods use: %v", err))
 		return
 	}
-	m, confirmed := eviction.Confirm(m, eviction.Observe(summary))
+	observed := eviction.Observe(summary)
+	m, confirmed := eviction.Confirm(m, observed)
 	switch {
+	case !pressure.Says(observed, m.Signal):
+		l.hold(ctx, m, soon, "stats does not say how much is left: nobody knows whether it is still so")
 	case l.fromBefore(m.By, now):
 		l.next[m.Signal] = now.Add(remeasured)
 	case !confirmed && disk && l.reclaim != nil && l.reclaim.finished():

@@ -5,6 +5,7 @@
 package pressure
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,11 @@ type Signal struct {
 
 // Credible says whether it can be true. What cannot is taken for nothing.
 func (s Signal) Credible() bool { return s.Capacity > 0 && s.Available <= s.Capacity }
+
+// Says says whether there is one of this name that can be true.
+func Says(signals []Signal, name string) bool {
+	return slices.ContainsFunc(signals, func(s Signal) bool { return s.Name == name && s.Credible() })
+}
 
 // Told is what a run before this one has told podsync.
 type Told struct {
