@@ -19,6 +19,7 @@ import (
 	"github.com/polylet/polylet/test/harness/registry"
 	"github.com/polylet/polylet/test/harness/services"
 	"github.com/polylet/polylet/test/harness/stack"
+	"github.com/polylet/polylet/test/harness/storage"
 )
 
 const (
@@ -34,7 +35,9 @@ type machine struct {
 	// others are the further nodes.
 	others   []*stack.Stack
 	services *services.Services
-	agent    string
+	// storage is the cluster's part in tests of CSI drivers; nil without.
+	storage *storage.Storage
+	agent   string
 	// tested names the agent, as of when it was built.
 	tested   string
 	binaries map[string]string
@@ -123,6 +126,15 @@ func (m *machine) start(ctx context.Context, o options) error {
 	if err := m.WaitForNode(ctx, nodeName); err != nil {
 		return err
 	}
+	if o.csi {
+		var err error
+		m.storage, err = storage.Start(ctx, storage.Config{
+			Instance: m.Instance, Cluster: m.Cluster, Node: nodeName, RootDir: m.Node.RootDir, Progress: os.Stdout,
+		})
+		if err != nil {
+			return err
+		}
+	}
 	for number := 2; number <= o.nodes; number++ {
 		if err := m.addNode(ctx, o, number); err != nil {
 			return err
@@ -209,6 +221,9 @@ func (m *machine) stop() {
 	}
 	if m.Node != nil {
 		m.Node.Stop()
+	}
+	if m.storage != nil {
+		m.storage.Stop()
 	}
 	if m.services != nil {
 		if err := m.services.Stop(); err != nil {

@@ -43,6 +43,10 @@ const (
 	csiDir           = "test/controlplane/csi"
 	csiMockDir       = "test/controlplane/csimock"
 
+	csiModules         = "github.com/kubernetes-csi/"
+	snapshotter        = "external-snapshotter/v8"
+	snapshotterVersion = "v8.6.0"
+
 	// kubernetesDate is the release's own time, so that a build is reproducible.
 	kubernetesDate = "2026-07-22T18:07:38Z"
 )
@@ -134,18 +138,21 @@ func Ginkgo() Peer {
 // CSISidecars are what stands beside a CSI driver in a cluster, for tests of the upstream
 // suite. They are newer than those that its manifests name: older ones no module has.
 func CSISidecars() []Peer {
-	const base = "github.com/kubernetes-csi/"
-	sidecar := func(name, version, module string) Peer {
-		return Peer{Name: name, Version: version, pkg: base + module + "/cmd/" + name, dir: csiDir, flags: []string{"-ldflags", "-s -w"}, about: "2 min"}
-	}
 	return []Peer{
-		sidecar("csi-attacher", "v4.12.0", "external-attacher/v4"), sidecar("csi-provisioner", "v6.3.0", "external-provisioner/v6"),
-		sidecar("csi-resizer", "v2.2.0", "external-resizer/v2"),
+		csi("csi-attacher", "v4.12.0", "external-attacher/v4"), csi("csi-provisioner", "v6.3.0", "external-provisioner/v6"),
+		csi("csi-resizer", "v2.2.0", "external-resizer/v2"), csi("csi-snapshotter", snapshotterVersion, snapshotter),
 		{
 			Name: "csimock", Version: kubernetesVersion, pkg: "github.com/polylet/polylet/test/controlplane/csimock", dir: csiMockDir,
 			flags: []string{"-ldflags", "-s -w"}, about: "1 min",
 		},
 	}
+}
+
+// SnapshotController is the cluster's part of volumes' snapshots.
+func SnapshotController() Peer { return csi("snapshot-controller", snapshotterVersion, snapshotter) }
+
+func csi(name, version, module string) Peer {
+	return Peer{Name: name, Version: version, pkg: csiModules + module + "/cmd/" + name, dir: csiDir, flags: []string{"-ldflags", "-s -w"}, about: "2 min"}
 }
 
 // Conformance lists what `make conformance` needs besides a cluster.
