@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -104,12 +105,12 @@ func (m *machine) start(ctx context.Context, o options) error {
 	if o.nodes > 1 {
 		start = m.StartSharedCluster
 	}
-	if err := start(ctx, cluster.Config{Controllers: true}); err != nil {
+	if err := start(ctx, cluster.Config{Controllers: true, Gates: o.gated()}); err != nil {
 		return err
 	}
-	var overrides map[string]any
+	overrides := o.overrides()
 	if o.services {
-		overrides = services.Overrides(m.Instance)
+		maps.Copy(overrides, services.Overrides(m.Instance))
 		var err error
 		m.services, err = services.Start(ctx, services.Config{Instance: m.Instance, Cluster: m.Cluster, Node: nodeName, Progress: os.Stdout})
 		if err != nil {
@@ -155,7 +156,7 @@ func (m *machine) addNode(ctx context.Context, o options, number int) error {
 		return errors.Join(err, i.Remove())
 	}
 	m.others = append(m.others, other)
-	if err := other.MakeNode(ctx, o.agent, node.Config{Binary: m.agent, Name: name}); err != nil {
+	if err := other.MakeNode(ctx, o.agent, node.Config{Binary: m.agent, Name: name, Overrides: o.overrides()}); err != nil {
 		return err
 	}
 	if err := other.Node.Start(ctx); err != nil {
