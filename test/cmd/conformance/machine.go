@@ -42,7 +42,8 @@ type machine struct {
 	// tested names the agent, as of when it was built.
 	tested   string
 	binaries map[string]string
-	// sidecars are the programs of the suite's CSI drivers; nil without.
+	// sidecars are the programs of the suite's CSI drivers, and the snapshot controller,
+	// which a run must not build while its node waits; nil without.
 	sidecars map[string]string
 }
 
@@ -83,7 +84,7 @@ func (m *machine) build(ctx context.Context, o options) error {
 		return err
 	}
 	if o.csi {
-		if m.sidecars, err = builder.Binaries(ctx, programs.CSISidecars()...); err != nil {
+		if m.sidecars, err = builder.Binaries(ctx, append(programs.CSISidecars(), programs.SnapshotController())...); err != nil {
 			return err
 		}
 	}
