@@ -149,9 +149,9 @@ node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromi
 	@go run ./test/cmd/peers >/dev/null
 	@POLYLET_NODE_TESTS=1 POLYLET_PAGE_SHOTS=$(CURDIR)/docs go test -count=1 -timeout=20m -v -run TestThePageShows ./test/node
 # The suite's programs come from test/conformance, a module outside the workspace.
-conformance: ## The upstream end-to-end suite on a cluster of NODES=1 (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares, SERVICES=1 with kube-proxy and DNS, SKIP=file of what is left out, CSI=1 for the suite's CSI drivers, APART=1 with a process 1 of its own
+conformance: ## The upstream end-to-end suite on a cluster of NODES=1 (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares, SERVICES=1 with kube-proxy and DNS, SKIP=file of what is left out, CSI=1 for the suite's CSI drivers, GATES=names of feature gates that are on, APART=1 with a process 1 of its own
 	$(call step,conformance)
-	@nice -n 5 $(if $(APART),tools/apart) go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)' -nodes '$(NODES)' $(if $(SKIP),-skip-file '$(SKIP)') $(if $(SERVICES),-services) $(if $(CSI),-csi)
+	@nice -n 5 $(if $(APART),tools/apart) go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)' -nodes '$(NODES)' $(if $(SKIP),-skip-file '$(SKIP)') $(if $(SERVICES),-services) $(if $(CSI),-csi) $(if $(GATES),-gates '$(GATES)')
 # FOCUS only when it is given: its default is that of `make conformance`.
 .PHONY: e2e-node
 e2e-node: ## The upstream node suite in namespaces of its own (root); AGENT=kubelet writes down what that passes, GROUP=par,restart,… FOCUS=regexp SEED=1

@@ -17,7 +17,8 @@ var house = []wings.Wing{
 	{Name: "programs", Folders: []string{"bench", "cmd", "images"}},
 	{Name: "whole nodes", Folders: []string{"harness/kubeadm", "harness/stack"}},
 	{Name: "parts", Folders: []string{
-		"harness/browser", "harness/cluster", "harness/containerd", "harness/fakeruntime", "harness/node", "harness/services", "harness/units", "harness/vm",
+		"harness/browser", "harness/cluster", "harness/containerd", "harness/fakeruntime", "harness/node", "harness/services",
+		"harness/storage", "harness/units", "harness/vm",
 	}},
 	{Name: "what is run", Folders: []string{"harness/images", "harness/programs", "harness/suite"}},
 	{Name: "where", Folders: []string{"harness/instance", "harness/realtest", "harness/space"}},

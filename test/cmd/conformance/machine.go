@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/polylet/polylet/test/harness/registry"
 	"github.com/polylet/polylet/test/harness/services"
 	"github.com/polylet/polylet/test/harness/stack"
+	"github.com/polylet/polylet/test/harness/storage"
 )
 
 const (
@@ -34,11 +36,14 @@ type machine struct {
 	// others are the further nodes.
 	others   []*stack.Stack
 	services *services.Services
-	agent    string
+	// storage is the cluster's part in tests of CSI drivers; nil without.
+	storage *storage.Storage
+	agent   string
 	// tested names the agent, as of when it was built.
 	tested   string
 	binaries map[string]string
-	// sidecars are the programs of the suite's CSI drivers; nil without.
+	// sidecars are the programs of the suite's CSI drivers, and the snapshot controller,
+	// which a run must not build while its node waits; nil without.
 	sidecars map[string]string
 }
 
@@ -79,7 +84,7 @@ func (m *machine) build(ctx context.Context, o options) error {
 		return err
 	}
 	if o.csi {
-		if m.sidecars, err = builder.Binaries(ctx, programs.CSISidecars()...); err != nil {
+		if m.sidecars, err = builder.Binaries(ctx, append(programs.CSISidecars(), programs.SnapshotController())...); err != nil {
 			return err
 		}
 	}
@@ -101,12 +106,12 @@ func (m *machine) start(ctx context.Context, o options) error {
 	if o.nodes > 1 {
 		start = m.StartSharedCluster
 	}
-	if err := start(ctx, cluster.Config{Controllers: true}); err != nil {
+	if err := start(ctx, cluster.Config{Controllers: true, Gates: o.gated()}); err != nil {
 		return err
 	}
-	var overrides map[string]any
+	overrides := o.overrides()
 	if o.services {
-		overrides = services.Overrides(m.Instance)
+		maps.Copy(overrides, services.Overrides(m.Instance))
 		var err error
 		m.services, err = services.Start(ctx, services.Config{Instance: m.Instance, Cluster: m.Cluster, Node: nodeName, Progress: os.Stdout})
 		if err != nil {
@@ -122,6 +127,15 @@ func (m *machine) start(ctx context.Context, o options) error {
 	}
 	if err := m.WaitForNode(ctx, nodeName); err != nil {
 		return err
+	}
+	if o.csi {
+		var err error
+		m.storage, err = storage.Start(ctx, storage.Config{
+			Instance: m.Instance, Cluster: m.Cluster, Node: nodeName, RootDir: m.Node.RootDir, Progress: os.Stdout,
+		})
+		if err != nil {
+			return err
+		}
 	}
 	for number := 2; number <= o.nodes; number++ {
 		if err := m.addNode(ctx, o, number); err != nil {
@@ -143,7 +157,7 @@ func (m *machine) addNode(ctx context.Context, o options, number int) error {
 		return errors.Join(err, i.Remove())
 	}
 	m.others = append(m.others, other)
-	if err := other.MakeNode(ctx, o.agent, node.Config{Binary: m.agent, Name: name}); err != nil {
+	if err := other.MakeNode(ctx, o.agent, node.Config{Binary: m.agent, Name: name, Overrides: o.overrides()}); err != nil {
 		return err
 	}
 	if err := other.Node.Start(ctx); err != nil {
@@ -209,6 +223,9 @@ func (m *machine) stop() {
 	}
 	if m.Node != nil {
 		m.Node.Stop()
+	}
+	if m.storage != nil {
+		m.storage.Stop()
 	}
 	if m.services != nil {
 		if err := m.services.Stop(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,10 +30,28 @@ var errFailed = errors.New("not every test passed")
 // options are the command line's flags.
 type options struct {
 	focus, skipFile, agent string
+	gates                  string
 	procs, runs, nodes     int
 	timeout                time.Duration
 	services, csi          bool
 	root, artifacts        string
+}
+
+// gated are the feature gates that are on.
+func (o options) gated() []string {
+	return strings.FieldsFunc(o.gates, func(r rune) bool { return r == ',' })
+}
+
+// overrides are the fields that a node's configuration has other than by default.
+func (o options) overrides() map[string]any {
+	on := map[string]any{}
+	for _, gate := range o.gated() {
+		on[gate] = true
+	}
+	if len(on) == 0 {
+		return map[string]any{}
+	}
+	return map[string]any{"featureGates": on}
 }
 
 func main() {
@@ -45,6 +64,7 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 1, "`number` of nodes; those after the first have namespaces of their own, and no kube-proxy")
 	flag.BoolVar(&o.services, "services", false, "run kube-proxy and CoreDNS too, which tests of services and of names need; one such run at a time on a machine")
 	flag.BoolVar(&o.csi, "csi", false, "have the images of the suite's CSI drivers, for [sig-storage] CSI Mock and [Driver: csi-hostpath]; implies -services")
+	flag.StringVar(&o.gates, "gates", "", "feature `gates` that the apiserver and the nodes have on, with commas between them, for tests of what is off by default")
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`time` after which the suite is interrupted")
 	flag.Parse()
 	o.services = o.services || o.csi // its sidecars call the apiserver by its service

@@ -58,6 +58,9 @@ func (r record) markdown() string {
 	if r.options.nodes > 1 {
 		fmt.Fprintf(&b, "- Nodes: %d\n", r.options.nodes)
 	}
+	if gates := r.options.gated(); len(gates) > 0 {
+		fmt.Fprintf(&b, "- Feature gates that are on: %s\n", strings.Join(gates, ", "))
+	}
 	if r.options.services {
 		b.WriteString("- With kube-proxy and CoreDNS\n")
 	}

@@ -27,7 +27,7 @@ func TestARecordNamesEveryTestThatDidNotPass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := record{options: options{focus: "x", procs: 1, nodes: 2}, began: time.Unix(0, 0), results: all}
+	r := record{options: options{focus: "x", procs: 1, nodes: 2, gates: "CSIVolumeHealth,NodeSwap"}, began: time.Unix(0, 0), results: all}
 	if got, want := r.counts(), "1 passed, 2 failed, 1 skipped by themselves"; got != want {
 		t.Errorf("counted %q, want %q", got, want)
 	}
@@ -44,10 +44,11 @@ func TestARecordNamesEveryTestThatDidNotPass(t *testing.T) {
 	for part, times := range map[string]int{
 		"# Conformance, 1970-01-01":                     1,
 		"- [sig-node] Pods hangs (timedout, pods.go:7)": 2,
-		"  - a b\n":                                         2,
-		"SynchronizedAfterSuite (failed":                    2,
-		"- [sig-node] Pods wants two nodes: one node":       2,
-		"- Nodes: 2\n":                                      2,
+		"  - a b\n":                                   2,
+		"SynchronizedAfterSuite (failed":              2,
+		"- [sig-node] Pods wants two nodes: one node": 2,
+		"- Nodes: 2\n":                                2,
+		"- Feature gates that are on: CSIVolumeHealth, NodeSwap\n": 2,
 		"is not in the focus":                               0,
 		"## 00:00 UTC: 1 passed, 2 failed, 1 skipped by th": 2,
 	} {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/polylet/polylet/test/harness/storage"
 	"github.com/polylet/polylet/test/harness/suite"
 )
 
@@ -30,6 +31,8 @@ func (m *machine) runSuite(ctx context.Context, o options, skips []suite.Skip) (
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, m.binaries["ginkgo"], m.suiteArguments(o, skips)...)
 	cmd.Dir = m.Instance.Path()
+	// Without it the suite leaves out what csi-hostpath does with groups of snapshots.
+	cmd.Env = append(os.Environ(), "CSI_PROW_ENABLE_GROUP_SNAPSHOT=true")
 	cmd.Stdout = io.MultiWriter(os.Stdout, log)
 	cmd.Stderr = cmd.Stdout
 	// A group of its own: the interrupt reaches the suite once, from here.
@@ -53,8 +56,12 @@ func (m *machine) suiteArguments(o options, skips []suite.Skip) []string {
 	for _, s := range skips {
 		args = append(args, "--skip="+s.Expression)
 	}
-	return append(args, m.binaries["e2e.test"], "--",
+	args = append(args, m.binaries["e2e.test"], "--",
 		"--kubeconfig="+m.Cluster.AdminKubeconfig, "--kubectl-path="+m.Cluster.Kubectl,
 		"--provider=skeleton", "--num-nodes=1", "--kubelet-root-dir="+m.Node.RootDir, "--dump-logs-on-failure=false",
 	)
+	if m.storage != nil {
+		args = append(args, "--storage.testdriver="+filepath.Join(o.root, storage.Definition))
+	}
+	return args
 }

@@ -26,9 +26,10 @@ func PushCSI(ctx context.Context, r *registry.Registry, dir string, sidecars map
 		{single("csi-node-driver-registrar", standIn), []string{"sig-storage/csi-node-driver-registrar:v2.16.0"}},
 		{single("hostpathplugin", standIn, drivers...), []string{"sig-storage/hostpathplugin:v1.17.1"}},
 		{single("livenessprobe", standIn), []string{"sig-storage/livenessprobe:v2.18.0"}},
-		{single("csi-snapshotter", standIn), []string{"sig-storage/csi-snapshotter:v8.5.0"}},
 	}
-	for name, version := range map[string]string{"csi-attacher": "v4.11.0", "csi-provisioner": "v6.1.1", "csi-resizer": "v2.1.0"} {
+	for name, version := range map[string]string{
+		"csi-attacher": "v4.11.0", "csi-provisioner": "v6.1.1", "csi-resizer": "v2.1.0", "csi-snapshotter": "v8.5.0",
+	} {
 		all = append(all, suiteImage{single(name, sidecars[name]), []string{"sig-storage/" + name + ":" + version}})
 	}
 	return eachOf(ctx, all, func(name string, img v1.Image) error { return r.Push(ctx, name, img) })

@@ -3,6 +3,8 @@
 // never take a program of another version from the machine.
 package programs
 
+import "slices"
+
 // Peer is one pinned program.
 type Peer struct {
 	// Name is the file name of the binary.
@@ -42,6 +44,10 @@ const (
 	metricsServerDir = "test/controlplane/metricsserver"
 	csiDir           = "test/controlplane/csi"
 	csiMockDir       = "test/controlplane/csimock"
+
+	csiModules         = "github.com/kubernetes-csi/"
+	snapshotter        = "external-snapshotter/v8"
+	snapshotterVersion = "v8.6.0"
 
 	// kubernetesDate is the release's own time, so that a build is reproducible.
 	kubernetesDate = "2026-07-22T18:07:38Z"
@@ -135,22 +141,26 @@ func Ginkgo() Peer {
 // makes and what grows its volumes. They are newer than those that the upstream suite's
 // manifests name: older ones no module has.
 func CSIControllers() []Peer {
-	const base = "github.com/kubernetes-csi/"
-	sidecar := func(name, version, module string) Peer {
-		return Peer{Name: name, Version: version, pkg: base + module + "/cmd/" + name, dir: csiDir, flags: []string{"-ldflags", "-s -w"}, about: "2 min"}
-	}
 	return []Peer{
-		sidecar("csi-attacher", "v4.12.0", "external-attacher/v4"), sidecar("csi-provisioner", "v6.3.0", "external-provisioner/v6"),
-		sidecar("csi-resizer", "v2.2.0", "external-resizer/v2"),
+		csi("csi-attacher", "v4.12.0", "external-attacher/v4"), csi("csi-provisioner", "v6.3.0", "external-provisioner/v6"),
+		csi("csi-resizer", "v2.2.0", "external-resizer/v2"),
 	}
 }
 
-// CSISidecars are those, and the driver that the upstream suite's tests bring.
+// CSISidecars are those, what makes snapshots, and the driver that the upstream suite's
+// tests bring.
 func CSISidecars() []Peer {
-	return append(CSIControllers(), Peer{
+	return append(CSIControllers(), csi("csi-snapshotter", snapshotterVersion, snapshotter), Peer{
 		Name: "csimock", Version: kubernetesVersion, pkg: "github.com/polylet/polylet/test/controlplane/csimock", dir: csiMockDir,
 		flags: []string{"-ldflags", "-s -w"}, about: "1 min",
 	})
+}
+
+// SnapshotController is the cluster's part of volumes' snapshots.
+func SnapshotController() Peer { return csi("snapshot-controller", snapshotterVersion, snapshotter) }
+
+func csi(name, version, module string) Peer {
+	return Peer{Name: name, Version: version, pkg: csiModules + module + "/cmd/" + name, dir: csiDir, flags: []string{"-ldflags", "-s -w"}, about: "2 min"}
 }
 
 // Conformance lists what `make conformance` needs besides a cluster.
@@ -178,7 +188,7 @@ func ControlPlane() []Peer {
 
 // All lists every peer.
 func All() []Peer {
-	return append([]Peer{Containerd(), ContainerdShim()}, append(KubeadmCluster(), Kubelet(), MetricsServer())...)
+	return slices.Concat([]Peer{Containerd(), ContainerdShim()}, KubeadmCluster(), []Peer{Kubelet(), MetricsServer()}, CSIControllers())
 }
 
 func kubernetes(name, about string) Peer {

@@ -39,6 +39,18 @@ func (b *Builder) CSIDriver(ctx context.Context) (string, error) {
 	return b.own(ctx, "csidriver", filepath.Join("test", "cmd", "csidriver"))
 }
 
+// CSIHostPath builds test/images/csihostpath of this checkout and the program that registers
+// it with an agent, and returns their paths.
+func (b *Builder) CSIHostPath(ctx context.Context) (driver, registrar string, err error) {
+	images := filepath.Join("test", "images")
+	if driver, err = b.own(ctx, "csihostpath", filepath.Join(images, "csihostpath")); err != nil {
+		return "", "", err
+	}
+	// The stand-in is what it is called.
+	registrar, err = b.own(ctx, "csi-node-driver-registrar", filepath.Join(images, "csistandin"))
+	return driver, registrar, err
+}
+
 // Systemctl builds test/cmd/systemctl of this checkout into bin/systemctl, the
 // stand-in of systemd's, and returns its path.
 func (b *Builder) Systemctl(ctx context.Context) (string, error) {

@@ -21,10 +21,11 @@ const (
 	where = "topology.hostpath.csi/node"
 )
 
-// driver is the driver's three services.
+// driver is the driver's four services.
 type driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
+	csi.UnimplementedGroupControllerServer
 	csi.UnimplementedNodeServer
 	name, node string
 	most       int64
@@ -32,8 +33,8 @@ type driver struct {
 	mutable    []string
 	host       host
 
-	mu      sync.Mutex
-	volumes volumes
+	mu                 sync.Mutex
+	volumes, snapshots volumes
 }
 
 // GetPluginInfo implements CSI.
@@ -46,6 +47,7 @@ func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	answer := &csi.GetPluginCapabilitiesResponse{}
 	for _, can := range []csi.PluginCapability_Service_Type{
 		csi.PluginCapability_Service_CONTROLLER_SERVICE, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS,
+		csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE,
 	} {
 		answer.Capabilities = append(answer.Capabilities, &csi.PluginCapability{
 			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: can}},
@@ -64,6 +66,8 @@ func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 	all := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
 		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME, csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
+		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
 	}
 	if d.modifies {
 		all = append(all, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
@@ -111,23 +115,23 @@ func (d *driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 	}}, nil
 }
 
-// source is the volume whose data a new one begins with; empty for none.
+// source is where the data is that a new volume begins with; empty for none.
 func (d *driver) source(r *csi.CreateVolumeRequest, wanted volume) (string, error) {
 	if r.GetVolumeContentSource() == nil {
 		return "", nil
 	}
-	from := r.GetVolumeContentSource().GetVolume().GetVolumeId()
-	if from == "" {
-		return "", status.Error(codes.InvalidArgument, "this driver has no snapshots")
+	of, from := d.volumes, r.GetVolumeContentSource().GetVolume().GetVolumeId()
+	if snapshot := r.GetVolumeContentSource().GetSnapshot(); snapshot != nil {
+		of, from = d.snapshots, snapshot.GetSnapshotId()
 	}
-	source, err := d.volumes.get(from)
+	source, err := of.get(from)
 	if err != nil {
 		return "", err
 	}
 	if source.Block != wanted.Block || source.Bytes > wanted.Bytes {
 		return "", status.Errorf(codes.InvalidArgument, "volume %s has no room for what is in %s, or is of another kind", r.GetName(), from)
 	}
-	return from, nil
+	return of.content(from), nil
 }
 
 // size is how large a volume is made.
@@ -137,6 +141,11 @@ func size(want *csi.CapacityRange) (int64, error) {
 		return 0, status.Errorf(codes.OutOfRange, "no volume has %v", want)
 	}
 	return bytes, nil
+}
+
+// GetCapacity implements CSI: a volume takes no room before it is written to.
+func (d *driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	return &csi.GetCapacityResponse{AvailableCapacity: most, MaximumVolumeSize: wrapperspb.Int64(most), MinimumVolumeSize: wrapperspb.Int64(least)}, nil
 }
 
 // DeleteVolume implements CSI.

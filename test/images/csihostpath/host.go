@@ -17,9 +17,9 @@ type host interface {
 	attach(file string) (device string, err error)
 	detach(device string) error
 	resize(device string) error
-	// bind mounts what is at from at a target, once; unmount ends that, and is content
-	// when nothing is there.
-	bind(from, target string, readOnly bool) error
+	// bind mounts what is at from at a target with flags of mount(2), once; unmount ends
+	// that, and is content when nothing is there.
+	bind(from, target string, flags uintptr) error
 	unmount(target string) error
 }
 
@@ -82,18 +82,18 @@ func (machine) detach(at string) error {
 
 func (machine) resize(at string) error { return control(at, unix.LOOP_SET_CAPACITY) }
 
-func (machine) bind(from, target string, readOnly bool) error {
+func (machine) bind(from, target string, flags uintptr) error {
 	if mounted, err := mountinfo.Mounted(target); err != nil || mounted {
 		return err
 	}
 	if err := unix.Mount(from, target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", from, target, err)
 	}
-	if !readOnly {
+	if flags == 0 {
 		return nil
 	}
-	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		return errors.Join(fmt.Errorf("make %s read-only: %w", target, err), unix.Unmount(target, unix.UMOUNT_NOFOLLOW))
+	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
+		return errors.Join(fmt.Errorf("mount %s with its options: %w", target, err), unix.Unmount(target, unix.UMOUNT_NOFOLLOW))
 	}
 	return nil
 }

@@ -1,8 +1,9 @@
 // Command csihostpath stands in, in the upstream suite's images, for the CSI driver
 // hostpathplugin, which no module has: a volume is a directory beside the driver's socket,
-// or a file there with a loop device. It holds the agent to what the CSI spec wants of one,
-// as the suite's flag -check-volume-lifecycle asks for. It knows no snapshots, and must
-// never keep anything outside of its directory but loop devices of volumes that are staged.
+// or a file there with a loop device, and a snapshot is a copy of one. It holds the agent to
+// what the CSI spec wants of one, as the suite's flag -check-volume-lifecycle asks for. It
+// must never keep anything outside of its directory but loop devices of volumes that are
+// staged.
 package main
 
 import (
@@ -48,9 +49,11 @@ func run(ctx context.Context, args []string) error {
 	}
 	d.mutable = strings.Split(*mutable, ",")
 	socket := strings.TrimPrefix(*endpoint, "unix://")
-	d.volumes.dir = filepath.Join(filepath.Dir(socket), "volumes")
-	if err := os.MkdirAll(d.volumes.dir, 0o755); err != nil {
-		return err
+	for name, of := range map[string]*volumes{"volumes": &d.volumes, "snapshots": &d.snapshots} {
+		of.dir = filepath.Join(filepath.Dir(socket), name)
+		if err := os.MkdirAll(of.dir, 0o755); err != nil {
+			return err
+		}
 	}
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -62,6 +65,7 @@ func run(ctx context.Context, args []string) error {
 	server := grpc.NewServer(grpc.UnaryInterceptor(logged))
 	csi.RegisterIdentityServer(server, &d)
 	csi.RegisterControllerServer(server, &d)
+	csi.RegisterGroupControllerServer(server, &d)
 	csi.RegisterNodeServer(server, &d)
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()

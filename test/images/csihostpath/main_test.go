@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,15 +23,18 @@ func (n *noted) attach(file string) (string, error) {
 }
 func (n *noted) detach(device string) error { return n.note("detach " + device) }
 func (n *noted) resize(device string) error { return n.note("resize " + device) }
-func (n *noted) bind(from, target string, _ bool) error {
-	return n.note("bind " + filepath.Base(from) + " " + filepath.Base(target))
+func (n *noted) bind(from, target string, flags uintptr) error {
+	return n.note(fmt.Sprintf("bind %s %s %#x", filepath.Base(from), filepath.Base(target), flags))
 }
 func (n *noted) unmount(target string) error { return n.note("unmount " + filepath.Base(target)) }
 
 func newDriver(t *testing.T) (*driver, *noted) {
 	t.Helper()
 	n := &noted{}
-	return &driver{name: "csi.test", node: "node", modifies: true, mutable: []string{"speed"}, host: n, volumes: volumes{dir: t.TempDir()}}, n
+	return &driver{
+		name: "csi.test", node: "node", modifies: true, mutable: []string{"speed"}, host: n,
+		volumes: volumes{dir: t.TempDir()}, snapshots: volumes{dir: t.TempDir()},
+	}, n
 }
 
 var (
@@ -58,16 +62,14 @@ func want(t *testing.T, what string, err error, code codes.Code) {
 func TestACloneBeginsWithWhatItsSourceHolds(t *testing.T) {
 	d, _ := newDriver(t)
 	want(t, "make one", create(t, d, "one", "", 2<<20, files), codes.OK)
-	if err := os.WriteFile(filepath.Join(d.volumes.content("one"), "word"), []byte("kept"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, d, "one", "kept")
 	want(t, "make it again", create(t, d, "one", "", 2<<20, files), codes.OK)
 	want(t, "make it larger", create(t, d, "one", "", 3<<20, files), codes.AlreadyExists)
 	want(t, "clone it smaller", create(t, d, "two", "one", 1<<20, files), codes.InvalidArgument)
 	want(t, "clone it as a device", create(t, d, "two", "one", 2<<20, device), codes.InvalidArgument)
 	want(t, "clone it", create(t, d, "two", "one", 2<<20, files), codes.OK)
-	if got, err := os.ReadFile(filepath.Join(d.volumes.content("two"), "word")); err != nil || string(got) != "kept" {
-		t.Errorf("got %q, %v", got, err)
+	if got := read(t, d, "two"); got != "kept" {
+		t.Errorf("got %q", got)
 	}
 }
 
@@ -105,7 +107,7 @@ func TestAVolumeGoesThroughItsLifeInOrder(t *testing.T) {
 	for _, s := range steps {
 		want(t, s.what, s.do(ctx), s.code)
 	}
-	if got := []string{"attach one.volume", "bind loop7 pod", "resize /dev/loop7", "unmount pod", "detach /dev/loop7"}; !slices.Equal(host.did, got) {
+	if got := []string{"attach one.volume", "bind loop7 pod 0x0", "resize /dev/loop7", "unmount pod", "detach /dev/loop7"}; !slices.Equal(host.did, got) {
 		t.Errorf("it did %q, want %q", host.did, got)
 	}
 }
@@ -152,5 +154,24 @@ func TestOnlyWhatIsSaidToBeMutableIsTaken(t *testing.T) {
 	for name, code := range map[string]codes.Code{"speed": codes.OK, "colour": codes.InvalidArgument} {
 		_, err := d.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: "one", MutableParameters: map[string]string{name: "x"}})
 		want(t, name, err, code)
+	}
+}
+
+func TestAVolumeIsMountedWithTheOptionsOfItsClass(t *testing.T) {
+	d, host := newDriver(t)
+	at, pod := t.TempDir(), filepath.Join(t.TempDir(), "pod")
+	want(t, "make one", create(t, d, "one", "", 1<<20, files), codes.OK)
+	want(t, "stage it", stage(t.Context(), d, at, files), codes.OK)
+	for option, code := range map[string]codes.Code{"noatime": codes.OK, "data=journal": codes.InvalidArgument} {
+		_, err := d.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{
+			VolumeId: "one", StagingTargetPath: at, TargetPath: pod, Readonly: true,
+			VolumeCapability: &csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{
+				Mount: &csi.VolumeCapability_MountVolume{MountFlags: []string{option}},
+			}},
+		})
+		want(t, option, err, code)
+	}
+	if got := []string{"bind one.volume pod 0x401"}; !slices.Equal(host.did, got) {
+		t.Errorf("it did %q, want %q", host.did, got)
 	}
 }

@@ -89,12 +89,37 @@ func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 		if one.Block {
 			from = one.Device
 		}
+		flags, err := mountFlags(r)
+		if err != nil {
+			return one, err
+		}
 		if err := place(r.GetTargetPath(), one.Block); err != nil {
 			return one, err
 		}
-		return one.at(r.GetTargetPath(), true), d.host.bind(from, r.GetTargetPath(), r.GetReadonly())
+		return one.at(r.GetTargetPath(), true), d.host.bind(from, r.GetTargetPath(), flags)
 	})
 	return &csi.NodePublishVolumeResponse{}, err
+}
+
+// options are the mount options that a bind mount can have of its own.
+var options = map[string]uintptr{
+	"ro": unix.MS_RDONLY, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME,
+	"noexec": unix.MS_NOEXEC, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV,
+}
+
+func mountFlags(r *csi.NodePublishVolumeRequest) (uintptr, error) {
+	var flags uintptr
+	if r.GetReadonly() {
+		flags = unix.MS_RDONLY
+	}
+	for _, option := range r.GetVolumeCapability().GetMount().GetMountFlags() {
+		flag, known := options[option]
+		if !known {
+			return 0, status.Errorf(codes.InvalidArgument, "volume %s cannot be mounted with %q", r.GetVolumeId(), option)
+		}
+		flags |= flag
+	}
+	return flags, nil
 }
 
 func (d *driver) makeEphemeral(id string) error {

@@ -9,16 +9,22 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// volume is what is known of one.
+// volume is what is known of one, or of a snapshot of one.
 type volume struct {
 	Bytes     int64
 	Block     bool
 	Ephemeral bool
+	// Source is the volume that a snapshot is of, Made is when it was made, and Group is
+	// the group snapshot that it belongs to; empty for none.
+	Source string
+	Made   time.Time
+	Group  string
 	// Staged is where, empty for nowhere, and Published are its targets.
 	Staged    string
 	Published []string
@@ -26,7 +32,7 @@ type volume struct {
 	Device string
 }
 
-// volumes are the driver's volumes on its disk. Its user has a lock.
+// volumes are the driver's volumes on its disk, or its snapshots. Their user has a lock.
 type volumes struct{ dir string }
 
 // content is where a volume's data is.
@@ -38,11 +44,11 @@ func (v volumes) record(id string) string { return filepath.Join(v.dir, id+".jso
 func (v volumes) get(id string) (volume, error) {
 	var one volume
 	if id == "" || strings.ContainsRune(id, '/') {
-		return one, status.Errorf(codes.InvalidArgument, "%q is no volume's id", id)
+		return one, status.Errorf(codes.InvalidArgument, "%q is no id", id)
 	}
 	raw, err := os.ReadFile(v.record(id))
 	if errors.Is(err, fs.ErrNotExist) {
-		return one, status.Errorf(codes.NotFound, "no volume %s", id)
+		return one, status.Errorf(codes.NotFound, "there is no %s", id)
 	}
 	if err != nil {
 		return one, err
@@ -63,7 +69,7 @@ func (v volumes) put(id string, one volume) error {
 	return os.Rename(next, v.record(id))
 }
 
-// make makes a volume, with the data of another when from is not empty.
+// make makes a volume, with the data of a file or directory when from is not empty.
 func (v volumes) make(id, from string, one volume) error {
 	if err := v.fill(id, from, one); err != nil {
 		return errors.Join(err, os.RemoveAll(v.content(id)))
@@ -84,7 +90,7 @@ func (v volumes) fill(id, from string, one volume) error {
 	if from == "" {
 		return nil
 	}
-	return os.CopyFS(v.content(id), os.DirFS(v.content(from)))
+	return os.CopyFS(v.content(id), os.DirFS(from))
 }
 
 func (v volumes) fillDevice(id, from string, bytes int64) error {
@@ -93,7 +99,7 @@ func (v volumes) fillDevice(id, from string, bytes int64) error {
 		return err
 	}
 	if from != "" {
-		source, err := os.Open(v.content(from))
+		source, err := os.Open(from)
 		if err != nil {
 			return errors.Join(err, file.Close())
 		}
@@ -103,6 +109,15 @@ func (v volumes) fillDevice(id, from string, bytes int64) error {
 		}
 	}
 	return errors.Join(file.Truncate(bytes), file.Close())
+}
+
+// all are the ids of all, in order.
+func (v volumes) all() ([]string, error) {
+	found, err := filepath.Glob(v.record("*"))
+	for i, file := range found {
+		found[i] = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+	}
+	return found, err
 }
 
 // remove removes a volume that nobody uses.

@@ -2,8 +2,7 @@
 // module has: under the name csi-node-driver-registrar it registers a driver with the
 // agent, as livenessprobe it says over HTTP whether a driver answers, and as hostpathplugin
 // it hands each connection to the driver's socket on to the suite, where the driver is, or
-// becomes the driver that is to run in the pod. As csi-snapshotter it stands still: the
-// drivers have no snapshots. It must never answer for a driver.
+// becomes the driver that is to run in the pod. It must never answer for a driver.
 package main
 
 import (
@@ -70,9 +69,6 @@ func run(ctx context.Context, name string, args []string) error {
 			return err
 		}
 		return liveness(ctx, *address, fmt.Sprintf(":%d", *port))
-	case "csi-snapshotter":
-		<-ctx.Done()
-		return nil
 	}
 	return fmt.Errorf("%s: this stand-in knows no such program", name)
 }
