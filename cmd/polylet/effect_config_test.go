@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,29 @@ func TestTheGatewaysCopiesAreNoOtherConfiguration(t *testing.T) {
 	}
 	if other := withoutFiles(loadedWith(t, append(copies, "--max-pods=8")...).ConfigzJSON()); sameDocument(podsync, other) {
 		t.Error("another number of pods is said to be the same configuration")
+	}
+}
+
+// Whoever takes /configz, changes something and writes it down as the configuration has the
+// gateway's copies in it otherwise, which are gone when it ends.
+func TestTheGatewayShowsTheNodesFilesAndNotItsCopies(t *testing.T) {
+	for _, said := range [][]string{{"--max-pods=7"}, {"--max-pods=7", "--client-ca-file=/etc/ca.crt", "--tls-cert-file=/etc/tls.crt", "--tls-private-key-file=/etc/tls.key"}} {
+		node := loadedWith(t, said...)
+		raw, err := json.Marshal(kubeletconfig.NewSlice(node, 1, "sha256:x", false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		copies := []string{"--client-ca-file=/run/polylet/gateway/client-ca.crt", "--tls-cert-file=/run/polylet/gateway/tls.crt", "--tls-private-key-file=/run/polylet/gateway/tls.key"}
+		cfg, err := gatewayConfig(loadedWith(t, append(append(said, "--config-slice="+written(t, "slice.json", string(raw))), copies...)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.CertFile != "/run/polylet/gateway/tls.crt" || cfg.ClientCAFile != "/run/polylet/gateway/client-ca.crt" {
+			t.Errorf("it does not use its copies but %s and %s", cfg.CertFile, cfg.ClientCAFile)
+		}
+		if shown := cfg.ConfigJSON(); !sameDocument(shown, node.ConfigzJSON()) {
+			t.Errorf("it shows\n%s\nand the node has\n%s", shown, node.ConfigzJSON())
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func gatewayConfig(loaded *kubeletconfig.Loaded) (gateway.Config, error) {
 		AllowCacheTTL:     authz.Webhook.CacheAuthorizedTTL.Duration,
 		DenyCacheTTL:      authz.Webhook.CacheUnauthorizedTTL.Duration,
 		DebuggingHandlers: isTrue(c.EnableDebuggingHandlers),
-		ConfigJSON:        func() []byte { return loaded.Current().ConfigzJSON() },
+		ConfigJSON:        func() []byte { return loaded.Current().NodeConfigzJSON() },
 		SystemLogHandler:  isTrue(c.EnableSystemLogHandler),
 		SystemLogQuery:    isTrue(c.EnableSystemLogQuery) && loaded.FeatureEnabled("NodeLogQuery"),
 		ProfilingHandler:  isTrue(c.EnableProfilingHandler),

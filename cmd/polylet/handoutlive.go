@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/schedstat"
 	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 )
@@ -74,6 +76,7 @@ func (n *nodeRun) handOutWhile(ctx context.Context, gid int, running bool) error
 	configuration.identities, configuration.seen = n.identities, newLives()
 	configuration.restart = func(service string) error { return configuration.handTo(ctx, service) }
 	configuration.change = func(service string) error { return configuration.changeFor(ctx, service) }
+	configuration.processors = processorsOfUnits()
 	for _, service := range n.services {
 		if err := configuration.handTo(ctx, service); err != nil {
 			return err
@@ -93,6 +96,34 @@ func (n *nodeRun) handOutWhile(ctx context.Context, gid int, running bool) error
 		<-ctx.Done()
 		return nil
 	})
+}
+
+// cgroups2 is where systemd has the hierarchy of version 2.
+const cgroups2 = "/sys/fs/cgroup"
+
+// processorsOfUnits is what services had of processors by the cgroups of their units, which
+// lie beside this process's: their processes cannot be seen from here. Nothing is known where
+// there is no cgroup v2, or no unit.
+func processorsOfUnits() func(service string) (schedstat.Times, bool) {
+	text, _ := os.ReadFile("/proc/self/cgroup") // as without one
+	beside := besideCgroup(string(text))
+	return func(service string) (schedstat.Times, bool) {
+		if beside == "" {
+			return schedstat.Times{}, false
+		}
+		return schedstat.OfCgroup(filepath.Join(cgroups2, beside, "polylet-"+service+".service"))
+	}
+}
+
+// besideCgroup is where what lies beside a process's cgroup of version 2 does, given
+// /proc/PID/cgroup; empty: it has none.
+func besideCgroup(text string) string {
+	for line := range strings.Lines(text) {
+		if own, unified := strings.CutPrefix(strings.TrimSpace(line), "0::"); unified {
+			return filepath.Dir(own)
+		}
+	}
+	return ""
 }
 
 // handTo writes what a service starts with. One that runs with something else sees it,

@@ -279,6 +279,20 @@ func TestAServiceWhoseSliceIsNotThereYetEndsOnceItIs(t *testing.T) {
 	}
 }
 
+// systemd gives each unit a cgroup beside the others of its slice.
+func TestTheCgroupsOfUnitsLieBesideHandouts(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/polylet.slice/polylet-handout.service\n":                                       "/polylet.slice",
+		"12:cpu,cpuacct:/polylet.slice/x\n1:name=systemd:/y\n0::/polylet.slice/a.service\n": "/polylet.slice",
+		"12:cpu,cpuacct:/polylet.slice/polylet-handout.service\n":                           "",
+		"": "",
+	} {
+		if got := besideCgroup(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // Then nothing is copied for it, and its owner's other services change all the same.
 func TestAChangeIsHandedOutBesideAGatewayThatIsRoot(t *testing.T) {
 	loaded := loadedWith(t)

@@ -24,6 +24,7 @@ import (
 	"github.com/polylet/polylet/internal/liveconf"
 	"github.com/polylet/polylet/internal/liveconf/assigned"
 	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/schedstat"
 	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
@@ -80,6 +81,8 @@ type live struct {
 	identities map[string]supervise.Identity
 	restart    func(service string) error
 	change     func(service string) error // nil: Put has written all that there is to write
+	// processors is what a service's process has had of them.
+	processors func(service string) (schedstat.Times, bool)
 	// cluster is what the cluster assigns; nil: it is no source.
 	cluster *assigned.Source
 	shown   wake.Signal // what is to be shown of it may be another
@@ -202,6 +205,9 @@ func (l *live) Change(service string) error {
 	}
 	return l.change(service)
 }
+
+// Processors implements liveconf.Node.
+func (l *live) Processors(service string) (schedstat.Times, bool) { return l.processors(service) }
 
 // mostOfAnAnswer is how much a service may say about itself, in bytes: this process is
 // root's, and one that was taken over would end it with more.

@@ -14,6 +14,7 @@ import (
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/schedstat"
 	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/testkit/eventually"
@@ -112,6 +113,9 @@ func (silentNode) Put(*kubeletconfig.Loaded, uint64) error { return nil }
 func (silentNode) Restart(string) error                    { return nil }
 func (silentNode) Change(string) error                     { return nil }
 func (silentNode) Say(liveconf.State)                      {}
+func (silentNode) Processors(string) (schedstat.Times, bool) {
+	return schedstat.Times{}, false
+}
 func (silentNode) Ask(context.Context, string) (liveconf.Report, error) {
 	return liveconf.Report{}, nil
 }

@@ -23,6 +23,7 @@ import (
 	polyletdaemon "github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/schedstat"
 	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
@@ -134,6 +135,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	configuration.identities = node.identities
 	supervisor := supervise.New(config, children)
 	configuration.restart = supervisor.Restart
+	configuration.processors = func(service string) (schedstat.Times, bool) { return schedstat.OfProcess(supervisor.Pid(service)) }
 	return followWhile(ctx, configuration, supervisor.Run)
 }
 

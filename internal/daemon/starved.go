@@ -2,11 +2,9 @@ package daemon
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/polylet/polylet/internal/schedstat"
 )
 
 // longestStarved is how long a process passes for one that has no processor: one that goes
@@ -40,22 +38,4 @@ func (d *Daemon) answers(ctx context.Context, address string, timeout time.Durat
 
 // waitedForProcessors is how long the threads that this process has now were ready to run
 // and had no processor, together; zero where the kernel does not tell.
-func waitedForProcessors() time.Duration {
-	files, _ := filepath.Glob("/proc/self/task/*/schedstat") // none is what an error comes to
-	var sum time.Duration
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // the thread has ended
-		}
-		// How long it ran, how long it waited, how often it was given a processor.
-		fields := strings.Fields(string(text))
-		if len(fields) != 3 {
-			continue
-		}
-		if nanoseconds, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
-			sum += time.Duration(nanoseconds)
-		}
-	}
-	return sum
-}
+func waitedForProcessors() time.Duration { return schedstat.Self().Waited }

@@ -3,8 +3,6 @@ package daemon
 import (
 	"net"
 	"path/filepath"
-	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,25 +28,5 @@ func TestAProcessThatOthersLeaveNoProcessorToIsNotTakenForOneThatHangs(t *testin
 	d.silent = time.Now().Add(-longestStarved)
 	if err := d.answers(t.Context(), path, timeout, func() time.Duration { return time.Since(began) }); err == nil {
 		t.Error("one that has not answered for as long as none is starved passes")
-	}
-}
-
-func TestTheKernelTellsHowLongThreadsWaitForAProcessor(t *testing.T) {
-	before := waitedForProcessors()
-	var done atomic.Bool
-	defer done.Store(true)
-	for range 4 * runtime.NumCPU() {
-		go func() {
-			runtime.LockOSThread() // and so a thread for each, more than there are processors
-			for !done.Load() {
-			}
-		}()
-	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4 * runtime.NumCPU()))
-	for deadline := time.Now().Add(time.Minute); waitedForProcessors()-before < 100*time.Millisecond; {
-		if time.Now().After(deadline) {
-			t.Fatalf("threads that take each other's processors have waited for %s", waitedForProcessors()-before)
-		}
-		runtime.Gosched()
 	}
 }

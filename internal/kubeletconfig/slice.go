@@ -160,6 +160,20 @@ func (l *Loaded) runs() *Slice {
 	return l.slice
 }
 
+// NodeConfigzJSON is ConfigzJSON of what was handed over, without what this process's own
+// flags make of it: those of the gateway name copies, which are there while it runs. Where
+// nothing was handed over it is ConfigzJSON.
+func (l *Loaded) NodeConfigzJSON() []byte {
+	if l.slice == nil {
+		return l.ConfigzJSON()
+	}
+	config, err := configOf(l.slice.Document)
+	if err != nil {
+		return l.ConfigzJSON() // it was read before, and so this is not reached
+	}
+	return (&Loaded{Config: config}).ConfigzJSON()
+}
+
 // Superseded says that another configuration was handed over, which differs in what this
 // service uses.
 func (l *Loaded) Superseded() bool {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/schedstat"
 	"github.com/polylet/polylet/internal/service"
 )
 
@@ -46,9 +47,11 @@ type fakeNode struct {
 	ill     func(service string, l *kubeletconfig.Loaded) string
 	answers func(context.Context) error
 	missing string // a service that does not run
-	build   string
-	running bool  // the next start is none of the node
-	ended   error // of Run
+	// processors are what it has had of them; nil: nobody knows.
+	processors func(service string) (schedstat.Times, bool)
+	build      string
+	running    bool  // the next start is none of the node
+	ended      error // of Run
 
 	controller *Controller
 	stop       context.CancelFunc
@@ -221,6 +224,15 @@ func (f *fakeNode) Ask(_ context.Context, service string) (Report, error) {
 		report.Unhealthy = map[string]string{check: why}
 	}
 	return report, nil
+}
+
+func (f *fakeNode) Processors(service string) (schedstat.Times, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.processors == nil {
+		return schedstat.Times{}, false
+	}
+	return f.processors(service)
 }
 
 func (f *fakeNode) Say(s State) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/schedstat"
 	"github.com/polylet/polylet/internal/wake"
 )
 
@@ -85,6 +86,9 @@ type Node interface {
 	Change(service string) error
 	// Ask asks a service how it does.
 	Ask(ctx context.Context, service string) (Report, error)
+	// Processors is what a service's process has had of them, and waited for, so far; false:
+	// that is not known.
+	Processors(service string) (schedstat.Times, bool)
 	// Say shows how it stands to people.
 	Say(State)
 }

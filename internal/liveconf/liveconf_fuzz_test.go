@@ -10,6 +10,7 @@ import (
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/schedstat"
 	"github.com/polylet/polylet/internal/service"
 )
 
@@ -27,7 +28,8 @@ func (n *stillNode) Restart(service string) error {
 }
 func (n *stillNode) Change(service string) error { return n.Restart(service) }
 
-func (n *stillNode) Say(State) {}
+func (*stillNode) Processors(string) (schedstat.Times, bool) { return schedstat.Times{}, false }
+func (n *stillNode) Say(State)                               {}
 func (n *stillNode) Ask(_ context.Context, service string) (Report, error) {
 	return Report{Checksum: configslice.Checksum(n.put.Fields(), service)}, nil
 }

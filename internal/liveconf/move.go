@@ -213,9 +213,10 @@ func (c *Controller) ask(ctx context.Context) {
 		if ctx.Err() != nil || errors.Is(err, errEnded) {
 			return
 		}
-		bad, outside := c.trial.wrong(service, configslice.Checksum(c.active.Fields(), service), report, err)
+		want := configslice.Checksum(c.active.Fields(), service)
+		bad, outside := c.trial.wrong(service, want, report, err)
 		if bad != "" && !outside {
-			c.trial.look(time.Now(), bad)
+			c.lookAt(service, bad, err != nil || report.Checksum != want)
 			return
 		}
 		waits, joins = cmp.Or(waits, bad), joins || report.Lacks[credential] != ""

@@ -28,6 +28,10 @@ type trial struct {
 	bad       string // what was wrong last
 	seen      time.Time
 	waits     string // why nothing can be said; empty when it can
+	// processors is what services had had of them since something was wrong, starvedFor for
+	// how long nothing was said since they had too little.
+	processors map[string]measured
+	starvedFor time.Duration
 }
 
 // newTrial begins one. before is how each service did: what was wrong then counts for
@@ -36,7 +40,7 @@ type trial struct {
 func newTrial(deadline time.Duration, changes []configslice.Change, owners []string, before map[string]Report) *trial {
 	return &trial{
 		deadline: deadline, began: time.Now(), seen: time.Now(), changes: changes, owners: owners, before: before,
-		ends: map[string]int{}, last: map[string]error{},
+		ends: map[string]int{}, last: map[string]error{}, processors: map[string]measured{},
 	}
 }
 
@@ -121,6 +125,7 @@ func (t *trial) look(now time.Time, bad string) {
 	t.seen, t.waits = now, ""
 	if bad == "" {
 		t.badSince = time.Time{}
+		clear(t.processors)
 		if t.goodSince.IsZero() {
 			t.goodSince = now
 		}

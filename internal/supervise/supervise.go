@@ -208,6 +208,21 @@ func (s *Supervisor) Restart(name string) error {
 	return nil
 }
 
+// Pid is the process that a child is now; 0: it is none, or not supervised here.
+func (s *Supervisor) Pid(name string) int {
+	for _, c := range s.children {
+		if c.Name != name {
+			continue
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.process != nil {
+			return c.process.Pid
+		}
+	}
+	return 0
+}
+
 func withLast(err error, line string) error {
 	if line == "" {
 		return err

@@ -322,10 +322,14 @@ func TestAChildIsStartedAgainWhenAskedWithItsNewArgumentsAndThatIsNoFailure(t *t
 	defer func() { cancel(); <-done }()
 	out.await(t, "[a] pid", 1)
 	out.await(t, "[b] pid", 1)
+	first := s.Pid("a")
 	if err := s.Restart("a"); err != nil {
 		t.Fatal(err)
 	}
 	out.await(t, "[a] pid", 2)
+	if now := s.Pid("a"); first == 0 || now == 0 || now == first || s.Pid("c") != 0 {
+		t.Errorf("its process was %d and is %d, of nobody's child it is %d", first, now, s.Pid("c"))
+	}
 	mu.Lock()
 	what = "fail"
 	mu.Unlock()

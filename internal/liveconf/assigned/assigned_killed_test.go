@@ -16,6 +16,7 @@ import (
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/schedstat"
 	"github.com/polylet/polylet/internal/service"
 )
 
@@ -128,6 +129,8 @@ func (o *owned) Ask(_ context.Context, service string) (liveconf.Report, error) 
 	}
 	return liveconf.Report{Checksum: o.sums[service]}, nil
 }
+
+func (*owned) Processors(string) (schedstat.Times, bool) { return schedstat.Times{}, false }
 
 func (o *owned) Say(s liveconf.State) {
 	o.mu.Lock()
