@@ -3,6 +3,7 @@ package node_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -175,6 +176,82 @@ func TestWhoHasFilledADiskAndCrashedGoesAndNoOther(t *testing.T) {
 	if !strings.Contains(out, "it uses 280Mi and asked for 0") && !strings.Contains(out, "it uses 2867") {
 		h.Errorf("polylet explain node does not say what the pod had:\n%s", out)
 	}
+}
+
+// What an evicted pod leaves in the runtime goes though the apiserver does not know of its end:
+// else the disk stays short, and every other pod goes after it.
+func TestOnlyTheHogGoesThoughTheApiserverIsAway(t *testing.T) {
+	const disk, keep, hog = 400, 33, 180 // MiB, percent, MiB
+	h := build(t, plan{noRuntime: true, overrides: map[string]any{
+		"evictionHard": map[string]any{
+			"memory.available": "50Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": fmt.Sprintf("%d%%", keep), "imagefs.inodesFree": "0%",
+		},
+		"evictionPressureTransitionPeriod": "2s", "volumeStatsAggPeriod": "1s",
+	}, prepare: func(h *house) {
+		h.must(unix.Mount("images", h.inst.Path("root"), "tmpfs", 0, fmt.Sprintf("size=%dm", disk)))
+		h.freeLayersAtOnce()
+		h.must(h.runtime.Process.Start(h.ctx))
+	}})
+	left := h.ofDisk("root", availableBytes, 0).left
+	before, small := left(), []string{"small-0", "small-1", "small-2"}
+	for _, name := range small {
+		h.create(app(name, "take", "mebibytes=1", "path=/file"))
+	}
+	h.create(app("hog", "take", fmt.Sprintf("mebibytes=%d", hog), "path=/file"))
+	for _, name := range append([]string{"hog"}, small...) {
+		h.waitReady(name, time.Minute)
+	}
+	h.eventually(time.Minute, "all is written", func() error {
+		now := left()
+		return boolError(now+uint64(hog+len(small))<<20 <= before, "%d of %d MiB are left", now>>20, before>>20)
+	})
+	h.cluster.APIServer.Kill()
+	ballast := left() - disk<<20*keep/100 + 20<<20
+	h.must(os.WriteFile(h.inst.Path("root")+"/ballast", make([]byte, ballast), 0o600))
+	h.eventually(3*time.Minute, "what the hog had is free", func() error {
+		now := left()
+		return boolError(now > disk<<20*keep/100+hog<<20/2, "%d MiB are left, and of the pods with a mebibyte run %v", now>>20, h.running(small...))
+	})
+	if got := h.running(small...); !slices.Equal(got, small) {
+		h.Errorf("of pods that have a mebibyte there run only %v", got)
+	}
+	h.must(h.cluster.APIServer.Start(h.ctx))
+	h.eventually(time.Minute, "the apiserver knows who was evicted", func() error {
+		p, err := h.pod("hog")
+		if err != nil {
+			return err
+		}
+		return boolError(p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted", "%s", describe(p))
+	})
+	for _, name := range small {
+		if p, err := h.pod(name); err != nil || restarts(p) > 0 || p.Status.Phase != corev1.PodRunning {
+			h.Errorf("%s: %v, %s", name, err, describe(p))
+		}
+	}
+}
+
+// freeLayersAtOnce has containerd collect its garbage after each removal.
+func (h *house) freeLayersAtOnce() {
+	file, err := os.OpenFile(h.inst.Path("containerd.toml"), os.O_WRONLY|os.O_APPEND, 0)
+	h.must(err)
+	_, err = file.WriteString("[plugins.'io.containerd.gc.v1.scheduler']\n  deletion_threshold = 1\n  schedule_delay = \"0ms\"\n")
+	h.must(errors.Join(err, file.Close()))
+}
+
+// running are the pods of these of which a container runs.
+func (h *house) running(names ...string) (out []string) {
+	list, err := h.runtime.Runtime().ListContainers(h.ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	}})
+	h.must(err)
+	for _, name := range names {
+		if slices.ContainsFunc(list.GetContainers(), func(c *runtimeapi.Container) bool {
+			return c.GetLabels()["io.kubernetes.pod.name"] == name
+		}) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // disrupted is when a pod was chosen to be evicted.

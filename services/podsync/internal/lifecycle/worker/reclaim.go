@@ -20,10 +20,10 @@ const removal = 30 * time.Second
 
 // justEnded is how long after its end a pod is waited for that is still being taken down,
 // or of whose end nothing but the runtime knows yet: until then it keeps what it has there.
-// Else whoever asks next, as soon as a pod has gone for a disk, is told that
-// there is nothing to free, and another pod goes. A kubelet waits as long for one that it
-// has evicted.
-const justEnded = 30 * time.Second
+// Else whoever asks next, as soon as a pod has gone for a disk, is told that there is
+// nothing to free, and another pod goes. A kubelet waits for 30 s; this is less than removal,
+// so that whoever asks hears what failed.
+const justEnded = 25 * time.Second
 
 // Reclaimed is what was removed for its room.
 type Reclaimed struct {
@@ -134,15 +134,20 @@ func (w *worker) reclaimed(out plan.Output) (again time.Time) {
 // leaves says whether the runtime has something of the pod, which has ended, that goes by
 // itself once the rest is down. A static pod's stays while there is the pod.
 func (w *worker) leaves(out plan.Output) bool {
-	if !out.Stopped || w.state.Static && !w.state.Removed || len(w.state.Observed.Containers)+len(w.state.Observed.Sandboxes) == 0 {
+	if !out.Stopped || w.state.Static && !w.state.Removed || !w.inRuntime() {
 		return false
 	}
 	for key := range w.state.Failures {
-		if takesDown(key.Kind) || reclaims(key.Kind) {
+		if takesDown(key.Kind) || removes(key.Kind) {
 			return false
 		}
 	}
 	return true
+}
+
+// inRuntime says whether the runtime has anything of the pod.
+func (w *worker) inRuntime() bool {
+	return len(w.state.Observed.Containers)+len(w.state.Observed.Sandboxes) > 0
 }
 
 // endReclaims answers those who wait.
@@ -150,7 +155,7 @@ func (w *worker) endReclaims() {
 	if len(w.reclaims) > 0 {
 		out := Reclaimed{Removed: w.removed}
 		for key, f := range w.state.Failures {
-			if reclaims(key.Kind) {
+			if removes(key.Kind) || key.Kind == podstate.KeepStatus && w.inRuntime() {
 				out.Failed = append(out.Failed, fmt.Sprintf("%s %s of pod %s: %s", key.Kind, key.Object, w.named(), f.Message))
 			}
 		}

@@ -169,6 +169,28 @@ func TestReclaimWaitsForWhatHasJustEndedAndIsStillBeingTakenDown(t *testing.T) {
 	})
 }
 
+func TestReclaimWaitsForTheApiserverToKnowWhatHasJustEndedWhenTheDiskCannotKeepIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"job:1"}, Scripts: map[string]fakecri.Script{"job:1": fakecri.Exits(time.Second, 1)}})
+		r.put = func() error { return errors.New("no space left on device") }
+		r.reg.Ready("api")
+		pod := newPod("job", v1.Container{Image: "job:1"})
+		pod.Spec.RestartPolicy = v1.RestartPolicyNever
+		r.reg.Set(pod, "api")
+		r.until("it has ended", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
+		time.AfterFunc(2*time.Second, func() {
+			told := pod.DeepCopy()
+			told.Status = r.status(pod.UID)
+			r.reg.Set(told, "api")
+		})
+		for _, want := range []int{2, 0} {
+			if freed, err := r.reg.Reclaim(t.Context()); err != nil || freed.Removed != want || len(freed.Failed) != 0 {
+				t.Errorf("%+v, %v", freed, err)
+			}
+		}
+	})
+}
+
 func TestWhatHasEndedIsReclaimedThoughTheApiserverIsAway(t *testing.T) {
 	full := errors.New("no space left on device")
 	for name, tc := range map[string]struct {
@@ -181,8 +203,8 @@ func TestWhatHasEndedIsReclaimedThoughTheApiserverIsAway(t *testing.T) {
 		"the node has ended it":                          {evicted: true, removed: 2},
 		"it is deleted":                                  {deleted: true, removed: 2},
 		"the disk is full, and it could start again":     {disk: full, failed: "keep the last status"},
-		"the disk is full, and its decision is kept":     {evicted: true, disk: full, removed: 2, failed: "no space left"},
-		"the disk is full, and nobody wants it to start": {deleted: true, disk: full, removed: 2, failed: "no space left"},
+		"the disk is full, and its decision is kept":     {evicted: true, disk: full, removed: 2},
+		"the disk is full, and nobody wants it to start": {deleted: true, disk: full, removed: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -103,8 +103,7 @@ func (p *planner) stop() {
 	switch {
 	case p.gone():
 		p.removeAll(down)
-	case p.s.Static || !p.out.Freed:
-	default:
+	case !p.s.Static && p.out.Freed:
 		if p.s.Pod.DeletionTimestamp != nil {
 			p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.DeleteObject}})
 		}
