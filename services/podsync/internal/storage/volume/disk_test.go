@@ -114,7 +114,7 @@ func TestDisksOfTargetsAndFabricsAreMadeByTheirDriverOnceTheyMayBeUsed(t *testin
 	for _, info := range f.set.Volumes("uid-1") {
 		shown = append(shown, info.Name+" "+info.PVCName)
 	}
-	if !slices.Equal(shown, []string{"v ", "c c"}) {
+	if !slices.Equal(shown, []string{"v ", "c c", "d d"}) {
 		t.Errorf("measured are %q", shown)
 	}
 	if got := f.events.all(); !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, `globalMapPath "/global"`) }) {
