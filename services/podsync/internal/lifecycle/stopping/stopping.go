@@ -135,7 +135,9 @@ func (k *Keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) err
 		stop = first.stop().Hastened(stop)
 	}
 	k.pods[uid] = entry{stop.Reason, stop.Message, stop.ByContainers, stop.GraceSeconds, stop.Condition, first.Last}
-	if err := k.writeChanged(ctx); err != nil {
+	mine := k.changeLocked()
+	k.mu.Unlock()
+	if err := k.write(ctx, mine); err != nil {
 		return fmt.Errorf("keep that pod %s is ended: %w", uid, err)
 	}
 	return nil
@@ -148,18 +150,18 @@ func (k *Keeper) PutLast(ctx context.Context, uid types.UID, status *v1.PodStatu
 	e := k.pods[uid]
 	e.Last = status.DeepCopy()
 	k.pods[uid] = e
-	if err := k.writeChanged(ctx); err != nil {
+	mine := k.changeLocked()
+	k.mu.Unlock()
+	if err := k.write(ctx, mine); err != nil {
 		return fmt.Errorf("keep how pod %s has ended: %w", uid, err)
 	}
 	return nil
 }
 
-// writeChanged writes down what was changed with mu held, which it lets go.
-func (k *Keeper) writeChanged(ctx context.Context) error {
+// changeLocked counts a change, for whoever writes it down.
+func (k *Keeper) changeLocked() uint64 {
 	k.changed++
-	mine := k.changed
-	k.mu.Unlock()
-	return k.write(ctx, mine)
+	return k.changed
 }
 
 // Forget drops the decision on a pod whose end is known or that is gone; Run
