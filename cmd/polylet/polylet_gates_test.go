@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -63,6 +64,17 @@ func TestTheGateOfVolumesHealthReachesPodsync(t *testing.T) {
 	for gates, want := range map[string]bool{"": false, "CSIVolumeHealth=true": true} {
 		if c, err := podsyncConfig(loadedWith(t, "--feature-gates="+gates)); err != nil || c.Pods.VolumeHealth != want {
 			t.Errorf("%q: volumes' health is told: %v, %v", gates, c.Pods.VolumeHealth, err)
+		}
+	}
+}
+
+func TestDriversAreAskedByItselfWithTheGateOfVolumesHealthAndAPeriod(t *testing.T) {
+	for args, want := range map[string]bool{
+		"--feature-gates=": false, "--feature-gates=CSIVolumeHealth=true": true,
+		"--feature-gates=CSIVolumeHealth=true --volume-stats-agg-period=-1s": false,
+	} {
+		if got := asksDrivers(loadedWith(t, strings.Fields(args)...)); got != want {
+			t.Errorf("%q: asked: %v", args, got)
 		}
 	}
 }

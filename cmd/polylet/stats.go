@@ -49,10 +49,17 @@ func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		SystemCgroup:   config.SystemCgroups,
 		VolumePeriod:   config.VolumeStatsAggPeriod.Duration,
 		MemoryNotices:  config.KernelMemcgNotification,
+		AskDrivers:     asksDrivers(loaded),
 	}, stats.Deps{Podsync: podsync, Metrics: d.Metrics(), Health: d.Health(), Note: d.Health().Note, Epoch: d.Epoch()})
 	if err != nil {
 		return err
 	}
 	s.Register(d.Server())
 	return d.Run(ctx, s.Run)
+}
+
+// asksDrivers says whether drivers are asked how well their volumes are though nobody
+// wants to know; as with a kubelet, a period of 0 or less has nobody asked.
+func asksDrivers(loaded *kubeletconfig.Loaded) bool {
+	return loaded.FeatureEnabled("CSIVolumeHealth") && loaded.Config.VolumeStatsAggPeriod.Duration > 0
 }

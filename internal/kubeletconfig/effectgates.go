@@ -26,7 +26,8 @@ func gateEffectGroups() []gateEffectGroup {
 		{used("podsync"), `ContainerStopSignals EnvFiles ContainerRestartRules InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 			KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages KubeletServiceAccountTokenForCredentialProviders
 			HostnameOverride MemoryQoS PodLevelResources QOSReserved PodReadyToStartContainersCondition PreventStaticPodAPIReferences
-			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection CSIVolumeHealth PodCertificateRequest SELinuxMount`},
+			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection PodCertificateRequest SELinuxMount`},
+		{used("podsync, stats"), "CSIVolumeHealth"},
 		{used("nodestatus"), "AllowDNSOnlyNodeCSR"},
 		{used("podsync, nodestatus"), "NodeDeclaredFeatures InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScalingInitContainers RestartAllContainersOnContainerExits"},
 		{used("podsync, nodestatus, gateway"), "ExtendWebSocketsToKubelet"},

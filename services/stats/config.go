@@ -25,6 +25,9 @@ type Config struct {
 	// VolumePeriod is how old the size of a volume or a log directory may be;
 	// 0 is one minute.
 	VolumePeriod time.Duration
+	// AskDrivers has volumes' drivers asked each VolumePeriod though nobody wants the
+	// figures: podsync tells of volumes that are not well by what they answer.
+	AskDrivers bool
 	// MemoryNotices has the kernel tell when memory may be short.
 	MemoryNotices bool
 }

@@ -74,6 +74,8 @@ type Service struct {
 	layers      *disk.Layers
 	podsync     *peer.Podsync
 	kernel      *kernellog.Log
+	// askDrivers asks volumes' drivers by itself; nil: they are asked when somebody wants to know.
+	askDrivers func(context.Context) error
 	server      *server.Server
 }
 
@@ -134,6 +136,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 			return nil, fmt.Errorf("stats: register the metrics of volumes and logs: %w", err)
 		}
 	}
+	if cfg.AskDrivers {
+		s.askDrivers = collected.AskDrivers
+	}
 	s.kernel = kernelLog(deps)
 	s.server = server.New(server.Deps{
 		Collector: collected, Machine: description, Proc: deps.Proc, Kernel: s.kernel, Names: s.names, Epoch: deps.Epoch,
@@ -187,5 +192,8 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go("directories", s.directories.Run)
 	group.Go("layers", s.layers.Run)
 	group.Go("kernel log", s.kernel.Run)
+	if s.askDrivers != nil {
+		group.Go("drivers of volumes", s.askDrivers)
+	}
 	return group.Wait()
 }

@@ -160,6 +160,12 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 	return out, c.filesystems(ctx, out, usage)
 }
 
+// AskDrivers asks volumes' drivers each period, about the volumes that a summary shows,
+// until ctx is done.
+func (c *Collector) AskDrivers(ctx context.Context) error {
+	return c.deps.Driven.Run(ctx, func() []disk.Volume { return driven(c.deps.Names.View().Pods()) })
+}
+
 // places lists all that is measured of pods, and says which are a pod's own.
 func (c *Collector) places(pods []inventory.PresentPod, out *summary.Disk) []disk.Directory {
 	out.Own = map[string][]string{}

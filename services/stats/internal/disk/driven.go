@@ -84,6 +84,22 @@ func (d *Drivens) Get(ctx context.Context, volumes []Volume) map[Volume]Driven {
 	return out
 }
 
+// Run asks about all volumes by itself, nobody having to want the answers, until ctx is
+// done. It looks oftener than each Period which answers are old: their age counts from
+// when they came, and by a look each Period one would be found too young every other time.
+func (d *Drivens) Run(ctx context.Context, volumes func() []Volume) error {
+	looks := time.NewTicker(max(d.cfg.Period/4, time.Millisecond))
+	defer looks.Stop()
+	for {
+		d.ask(ctx, volumes())
+		select {
+		case <-looks.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 func (d *Drivens) ask(ctx context.Context, volumes []Volume) (pending []chan struct{}) {
 	now := time.Now()
 	d.mu.Lock()

@@ -72,3 +72,32 @@ func TestTheLastAnswerOfADriverStaysWhileItFails(t *testing.T) {
 		}
 	})
 }
+
+func TestDriversAreAskedEachPeriodThoughNobodyWantsTheAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		asked := 0
+		drivens := NewDrivens(DrivenConfig{Period: time.Minute, Deadline: 30 * time.Second}, func(context.Context, Volume) (Driven, error) {
+			mu.Lock()
+			asked++
+			mu.Unlock()
+			time.Sleep(2 * time.Second)
+			return Driven{}, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- drivens.Run(ctx, func() []Volume { return []Volume{{"u", "v"}} }) }()
+		time.Sleep(10 * time.Minute)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if asked < 8 || asked > 10 {
+			t.Errorf("asked %d times in ten minutes", asked)
+		}
+		time.Sleep(time.Minute)
+	})
+}
