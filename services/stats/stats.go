@@ -76,7 +76,7 @@ type Service struct {
 	kernel      *kernellog.Log
 	// askDrivers asks volumes' drivers by itself; nil: they are asked when somebody wants to know.
 	askDrivers func(context.Context) error
-	server      *server.Server
+	server     *server.Server
 }
 
 // New wires the service; it starts nothing.
