@@ -182,6 +182,10 @@ func IsUnsure(err error) bool {
 	return false
 }
 
+// IsRefused says whether the runtime says that what it is asked for cannot be done as
+// things stand: containerd, of a container whose task it cannot delete.
+func IsRefused(err error) bool { return status.Code(err) == codes.FailedPrecondition }
+
 // IsAway tells that the connection to the runtime failed, so that the call may
 // not have reached it. gRPC has the same code for what the runtime itself calls
 // unavailable, such as a registry; the words tell them apart.
