@@ -107,6 +107,9 @@ type Action struct {
 	Version int
 	// ImageRef is the reference that PullImage found.
 	ImageRef string
+	// Beside are containers of the same name that a StartContainer leaves alone: they
+	// never started, and are Unremovable.
+	Beside []string
 	// VolumeRefs are the same for the image volumes that the container mounts,
 	// by volume.
 	VolumeRefs map[string]string

@@ -15,7 +15,7 @@ import (
 
 // Finds says what is in the way of a StartContainer: halfMade are the containers of its
 // name that were made and never started, newer than what settles it, which go whether it
-// is made anew or not. settled: there is nothing to start, for something of the name lives
+// is made anew or not, but for those that it is to start Beside. settled: there is nothing to start, for something of the name lives
 // after all, or this very start has come and gone.
 func (a *Action) Finds(o Observed) (halfMade []string, settled bool) {
 	for i := range o.Containers {
@@ -24,12 +24,28 @@ func (a *Action) Finds(o Observed) (halfMade []string, settled bool) {
 		case c.Name != a.Container:
 		case c.Live(), c.Ended() && c.RestartCount == a.Attempt && c.SandboxID == a.SandboxID:
 			return halfMade, true
-		case c.Created():
+		case c.Created() && !slices.Contains(a.Beside, c.ID):
 			halfMade = append(halfMade, c.ID)
 		}
 	}
 	return halfMade, false
 }
+
+// Unremovable is that the runtime refuses to remove a container which was made and never
+// started: containerd does when it has lost count of its process, as the start was cut
+// short. Nobody starts it any more, and it goes with its pod.
+type Unremovable struct {
+	// ID is the container's.
+	ID string
+	// Err is what the runtime says.
+	Err error
+}
+
+// Error implements error.
+func (u Unremovable) Error() string { return u.Err.Error() }
+
+// Unwrap is what the runtime says.
+func (u Unremovable) Unwrap() error { return u.Err }
 
 // Made says whether what a MakeSandbox or StartContainer is to make is there, whoever made
 // it: an earlier call of it, whose answer was lost.

@@ -33,11 +33,9 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	if c == nil {
 		return reason.New(reasonConfig, fmt.Errorf("container %q is not in the pod's spec", t.Action.Container))
 	}
-	settled, after, err := e.clear(ctx, t)
-	if settled || err != nil {
+	if settled, err := e.clear(ctx, t); settled || err != nil {
 		return err
 	}
-	t.Action.Attempt = max(t.Action.Attempt, after)
 	if err := e.lacksDevices(t.Pod, c); err != nil {
 		return e.startFailed(ctx, t, reasonConfig, err)
 	}
@@ -50,7 +48,7 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 		return unseen
 	}
 	ended := timeline.Start(ctx, timeline.PostStart, c.Name, hookKind(c.Lifecycle.PostStart))
-	err = e.deps.Hooks.Run(ctx, hook.Target{Pod: t.Pod, Container: c, ContainerID: id, PodIP: ip}, c.Lifecycle.PostStart)
+	err := e.deps.Hooks.Run(ctx, hook.Target{Pod: t.Pod, Container: c, ContainerID: id, PodIP: ip}, c.Lifecycle.PostStart)
 	ended(err)
 	if err == nil || ctx.Err() != nil {
 		t.Hooked(id, podstate.HookDone)
@@ -62,23 +60,20 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 }
 
 // clear removes what an earlier start left half made, and says whether there is nothing
-// to start. What the runtime refuses to remove, since it has lost count of its process as
-// the start was cut short, nobody starts any more: the attempt is the one after it, and it
-// goes with its pod.
-func (e *Executor) clear(ctx context.Context, t Task) (settled bool, attempt int, err error) {
+// to start. What the runtime refuses to remove is told as podstate.Unremovable.
+func (e *Executor) clear(ctx context.Context, t Task) (settled bool, err error) {
 	halfMade, settled := t.Action.Finds(e.deps.Observer.Current(t.UID))
 	for _, id := range halfMade {
 		err := e.deps.Runtime.RemoveContainer(ctx, id)
 		if cri.IsRefused(err) {
-			attempt = t.Action.Attempt + 1
-			continue
+			err = podstate.Unremovable{ID: id, Err: err}
 		}
 		if err != nil {
-			return false, 0, reason.New(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", id, err))
+			return false, reason.New(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", id, err))
 		}
 		e.deps.Observer.Gone(id)
 	}
-	return settled, attempt, nil
+	return settled, nil
 }
 
 // createAndStart makes and starts the container within a place among the

@@ -104,6 +104,10 @@ func (w *worker) planned(o outcome, now time.Time) plan.Outcome {
 	}
 	f := plan.Failure{Reason: reason.Of(o.err), Message: o.err.Error(), At: now, Away: cri.IsAway(o.err)}
 	out.Failure = &f
+	var left podstate.Unremovable
+	if errors.As(o.err, &left) {
+		out.Unremovable = left.ID
+	}
 	var single podstate.VolumeErrors
 	if errors.As(o.err, &single) {
 		out.Volumes, out.Standing = make(map[string]plan.Failure, len(single)), single.Standing()

@@ -252,3 +252,27 @@ func TestWhatHasEndedIsReclaimedThoughTheApiserverIsAway(t *testing.T) {
 		})
 	}
 }
+
+// An evicted pod of which an init container was never reached makes room too.
+func TestWhoIsEvictedInItsFirstInitContainerMakesRoomToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"job:1"}, Scripts: map[string]fakecri.Script{"job:1": fakecri.Exits(time.Hour, 3)}})
+		r.reg.Ready("api")
+		pod := newPod("job", v1.Container{Image: "job:1"})
+		pod.Spec.InitContainers = []v1.Container{{Name: "i0", Image: "job:1", ImagePullPolicy: v1.PullIfNotPresent}, {Name: "i1", Image: "job:1", ImagePullPolicy: v1.PullIfNotPresent}}
+		r.reg.Set(pod, "api")
+		time.Sleep(time.Minute)
+		if _, err := r.reg.Stop(t.Context(), pod.UID, evicted(1), nil); err != nil {
+			t.Fatal(err)
+		}
+		r.until("it has ended", 2*time.Minute, func() bool { return podutil.TerminalPhase(r.status(pod.UID).Phase) })
+		told := pod.DeepCopy()
+		told.Status = r.status(pod.UID)
+		r.reg.Set(told, "api") // the apiserver knows
+		time.Sleep(time.Second)
+		began := time.Now()
+		if freed, err := r.reg.Reclaim(t.Context()); err != nil || freed.Removed != 2 {
+			t.Errorf("after %s %+v, %v; %+v", time.Since(began), freed, err, told.Status)
+		}
+	})
+}

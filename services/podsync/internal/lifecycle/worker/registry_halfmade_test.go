@@ -55,3 +55,49 @@ func TestAPodStartsThoughTheRuntimeCannotRemoveWhatAStartCutShortHasLeft(t *test
 		}
 	})
 }
+
+// Each restart counts as one, though what cannot be removed stays beside.
+func TestEachRestartCountsOnceBesideWhatCannotBeRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := ""
+		r := newRig(t, fakecri.Config{
+			Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": fakecri.Exits(time.Minute, 1)},
+			Faults: func(_ context.Context, _ string, req any) fakecri.Fault {
+				switch q := req.(type) {
+				case *runtimeapi.StartContainerRequest:
+					if broken == "" {
+						broken = q.GetContainerId()
+					}
+					return fakecri.Fault{Hang: broken == q.GetContainerId()}
+				case *runtimeapi.RemoveContainerRequest:
+					if q.GetContainerId() == broken {
+						return fakecri.Fault{Err: status.Error(codes.FailedPrecondition, "cannot delete running task")}
+					}
+				}
+				return fakecri.Fault{}
+			},
+		})
+		r.reg.Ready("api")
+		pod := newPod("p", v1.Container{Image: "app:1"})
+		r.reg.Set(pod, "api")
+		time.Sleep(time.Second)
+		r.stop()
+		r.start()
+		r.reg.Set(pod, "api")
+		r.reg.Ready("api")
+		last := int32(-1)
+		for range 3600 {
+			time.Sleep(time.Second)
+			if st := r.status(pod.UID); len(st.ContainerStatuses) > 0 {
+				n := st.ContainerStatuses[0].RestartCount
+				if last >= 1 && n > last+1 {
+					t.Fatalf("restartCount goes from %d to %d", last, n)
+				}
+				if last = n; n >= 6 {
+					return
+				}
+			}
+		}
+		t.Error("it was restarted less than six times in an hour")
+	})
+}

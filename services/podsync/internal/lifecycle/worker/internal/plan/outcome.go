@@ -19,6 +19,8 @@ type Outcome struct {
 	Failure  *Failure
 	Volumes  map[string]Failure
 	Standing []string
+	// Unremovable is the id of what a StartContainer could not remove; empty for nothing.
+	Unremovable string
 	// Cancelled: it was cut short on purpose.
 	Cancelled bool
 	// At is when it ended: the State may not have been told of the time since it began.
@@ -86,6 +88,9 @@ func (s *State) fail(o Outcome) Noted {
 	switch a.Kind {
 	case podstate.StartContainer:
 		s.forgetImages(a.Container)
+		if o.Unremovable != "" {
+			s.Unremovable[o.Unremovable] = true
+		}
 	case podstate.SetupVolumes:
 		whole := &f
 		if o.Volumes != nil {

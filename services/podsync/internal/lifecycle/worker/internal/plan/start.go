@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -130,6 +132,7 @@ func (p *planner) emitStart(v *view) (begins bool) {
 		Key: podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
 		Attempt: attempt, ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
 		VolumeRefs: p.volumeRefs(v.spec), CheckSandbox: attempt > 0, SandboxUntil: p.sandboxUntil(v),
+		Beside: slices.Sorted(maps.Keys(p.s.Unremovable)),
 	})
 }
 

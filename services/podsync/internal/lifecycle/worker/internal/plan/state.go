@@ -73,6 +73,9 @@ type State struct {
 	// Stops holds the stops of containers that have begun in this run of the
 	// process, by container id; BeginStop and KillContainer begin one.
 	Stops map[string]ContainerStop
+	// Unremovable holds the ids of containers that were made and never started, and that
+	// the runtime refuses to remove: the next attempt starts beside them.
+	Unremovable map[string]bool
 	// StoppedSandboxes holds the ids of the sandboxes whose StopSandbox has
 	// succeeded in this run of the process: their network is down. What the runtime
 	// shows of a sandbox does not tell.
@@ -112,7 +115,7 @@ func NewState(uid types.UID) State {
 	return State{
 		UID: uid, Probes: map[podstate.ProbeKey]podstate.ProbeResult{}, Images: map[string]Image{},
 		InFlight: map[podstate.Key]podstate.Action{}, Failures: map[podstate.Key]Failure{},
-		Stops: map[string]ContainerStop{}, StoppedSandboxes: map[string]bool{}, Hooks: map[string]podstate.Hook{},
+		Stops: map[string]ContainerStop{}, Unremovable: map[string]bool{}, StoppedSandboxes: map[string]bool{}, Hooks: map[string]podstate.Hook{},
 	}
 }
 

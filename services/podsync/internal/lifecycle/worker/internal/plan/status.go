@@ -46,7 +46,8 @@ func (p *planner) settled() bool {
 	}
 	for _, list := range [][]v1.ContainerStatus{p.s.Reported.InitContainerStatuses, p.s.Reported.ContainerStatuses} {
 		for i := range list {
-			if list[i].State.Terminated == nil {
+			// What was not reached, as an init container before it did not end well, waits for good.
+			if st := &list[i].State; st.Terminated == nil && st.Waiting == nil {
 				return false
 			}
 		}

@@ -223,7 +223,7 @@ func (v *view) nextCount(s *State) int {
 		return logged + 1
 	case c == nil:
 		return 0
-	case c.Created():
+	case c.Created() && !s.Unremovable[c.ID]:
 		return c.RestartCount // made, never started: the same start goes on
 	case some && v.remembered():
 		return max(c.RestartCount, logged) + 1 // the status may not have been told of the last start
