@@ -196,6 +196,8 @@ type Ending struct {
 	// an older podsync does not say.
 	Namespace, Name string
 	Reason, Message string
+	// Signal is what it was chosen by; empty where podsync does not say.
+	Signal string
 	// Since is when it was told to, or was started since; Grace is how long the pod may
 	// take.
 	Since time.Time
@@ -233,10 +235,11 @@ func (l *Loop) adopt(ctx context.Context, pods Pods, m pressure.Met) {
 			}
 			s.ended, s.leaves = now, true
 		}
-		switch s.kind { // By which of memory's signals it was chosen is not known.
-		case pressure.Memory:
+		switch s.signal = e.Signal; {
+		case s.signal != "":
+		case s.kind == pressure.Memory: // By which of memory's signals is not known.
 			s.signal = threshold.Memory
-		case pressure.PID:
+		case s.kind == pressure.PID:
 			s.signal = threshold.PID
 		}
 		l.stopping[pod.UID] = s

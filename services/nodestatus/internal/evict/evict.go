@@ -58,6 +58,8 @@ type Judge interface {
 type Stop struct {
 	Pod     *v1.Pod
 	Message string
+	// Signal is what it was chosen by; empty where it has exceeded a limit.
+	Signal string
 	// Grace is how long it may take.
 	Grace time.Duration
 	// Disruption is whether its condition DisruptionTarget says so, too.

@@ -165,7 +165,7 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 		return
 	}
 	chosen := ranked[0]
-	stop := Stop{Pod: chosen.Pod, Grace: eviction.Grace(m.Threshold, chosen.Pod, l.cfg.LongestGrace), Disruption: true}
+	stop := Stop{Pod: chosen.Pod, Signal: m.Signal, Grace: eviction.Grace(m.Threshold, chosen.Pod, l.cfg.LongestGrace), Disruption: true}
 	stop.Message, stop.Annotations = eviction.Message(m, chosen.Pod, f.figures[string(chosen.Pod.UID)])
 	d.Chosen, d.Grace = ref(chosen.Pod), stop.Grace
 	d.Why = why(m.Signal, chosen) + d.Why

@@ -26,7 +26,7 @@ const reclaimDeadline = 2 * time.Minute
 func (p *Pods) StopPod(parent context.Context, stop evict.Stop) (already bool, err error) {
 	req := &podsyncv1.StopPodRequest{
 		Pod:    &podsyncv1.PodRef{Namespace: stop.Pod.Namespace, Name: stop.Pod.Name, Uid: string(stop.Pod.UID)},
-		Reason: eviction.Reason, Message: stop.Message, Grace: durationpb.New(stop.Grace), EventAnnotations: stop.Annotations,
+		Reason: eviction.Reason, Message: stop.Message, Signal: stop.Signal, Grace: durationpb.New(stop.Grace), EventAnnotations: stop.Annotations,
 	}
 	if stop.Disruption {
 		req.DisruptionReason, req.DisruptionMessage = eviction.DisruptionReason, stop.Message

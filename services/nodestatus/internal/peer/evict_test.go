@@ -118,9 +118,9 @@ func TestPodsAreFetchedOnceAndStoppedWithAllThatIsSaidOfThem(t *testing.T) {
 		t.Errorf("they were sent %d times", podsync.lists)
 	}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u"}}
-	already, err := pods.StopPod(t.Context(), evict.Stop{Pod: pod, Message: "m", Grace: time.Second, Disruption: true, Annotations: map[string]string{"k": "v"}})
+	already, err := pods.StopPod(t.Context(), evict.Stop{Pod: pod, Message: "m", Signal: "s", Grace: time.Second, Disruption: true, Annotations: map[string]string{"k": "v"}})
 	s := podsync.stop
-	if err != nil || !already || s.GetPod().GetUid() != "u" || s.GetReason() != "Evicted" || s.GetMessage() != "m" || s.GetGrace().AsDuration() != time.Second ||
+	if err != nil || !already || s.GetPod().GetUid() != "u" || s.GetReason() != "Evicted" || s.GetMessage() != "m" || s.GetSignal() != "s" || s.GetGrace().AsDuration() != time.Second ||
 		s.GetDisruptionReason() != "TerminationByKubelet" || s.GetDisruptionMessage() != "m" || s.GetEventAnnotations()["k"] != "v" {
 		t.Errorf("%v, %v", s, err)
 	}
@@ -143,7 +143,7 @@ func TestWhichPodsPodsyncEndsIsSaidWithEachAnswer(t *testing.T) {
 	}
 	began := time.Now().Add(-time.Minute)
 	podsync.endings = []*podsyncv1.PodEnding{
-		{Uid: "a", Namespace: "ns", Name: "pod", Reason: "Evicted", Message: "m", Since: timestamppb.New(began), Grace: durationpb.New(time.Second), Ended: true},
+		{Uid: "a", Namespace: "ns", Name: "pod", Reason: "Evicted", Message: "m", Signal: "s", Since: timestamppb.New(began), Grace: durationpb.New(time.Second), Ended: true},
 		{Uid: "b", Since: timestamppb.New(began.Add(time.Hour))},
 	}
 	all, err := pods.Pods(t.Context())
@@ -151,7 +151,7 @@ func TestWhichPodsPodsyncEndsIsSaidWithEachAnswer(t *testing.T) {
 	if err != nil || !all.EndingsKnown || len(all.Pods) != 1 || len(all.Endings) != 2 || podsync.lists != 1 {
 		t.Fatalf("%+v, %v, sent %d times", all, err, podsync.lists)
 	}
-	if a.Since.Sub(began).Abs() > time.Second || a.Grace != time.Second || !a.Ended || a.Reason != "Evicted" || a.Message != "m" || a.Namespace != "ns" || a.Name != "pod" {
+	if a.Since.Sub(began).Abs() > time.Second || a.Grace != time.Second || !a.Ended || a.Reason != "Evicted" || a.Message != "m" || a.Signal != "s" || a.Namespace != "ns" || a.Name != "pod" {
 		t.Errorf("%+v", a)
 	}
 	if b.Grace != 30*time.Second || b.Since.After(time.Now()) {

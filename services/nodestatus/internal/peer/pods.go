@@ -75,7 +75,7 @@ func endings(all []*podsyncv1.PodEnding) map[types.UID]evict.Ending {
 		// The clock may have been set since.
 		since := time.Now().Add(-max(time.Since(e.GetSince().AsTime()), 0))
 		out[types.UID(e.GetUid())] = evict.Ending{
-			Namespace: e.GetNamespace(), Name: e.GetName(), Reason: e.GetReason(), Message: e.GetMessage(), Since: since, Grace: grace, Ended: e.GetEnded(),
+			Namespace: e.GetNamespace(), Name: e.GetName(), Reason: e.GetReason(), Message: e.GetMessage(), Signal: e.GetSignal(), Since: since, Grace: grace, Ended: e.GetEnded(),
 		}
 	}
 	return out

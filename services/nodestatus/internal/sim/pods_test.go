@@ -74,9 +74,9 @@ func kindOf(r good) resourceKind {
 
 // stop is podsync ending a pod for a reason of the node's own.
 type stop struct {
-	message, reason string
-	grace           time.Duration
-	since           time.Time
+	message, reason, signal string
+	grace                   time.Duration
+	since                   time.Time
 	// kept: podsync knows it after its death, too.
 	kept  bool
 	timer *time.Timer

@@ -69,7 +69,7 @@ func (w *world) desired(r *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDes
 	for _, p := range w.podsLocked() {
 		if s := p.stop; s != nil && (p.alive || w.machine.uses[p.name].volumeThere()) {
 			out.Endings = append(out.Endings, &podsyncv1.PodEnding{
-				Uid: p.uid(), Namespace: namespace, Name: p.name, Reason: s.reason, Message: s.message, Since: timestamppb.New(s.since), Grace: durationpb.New(s.grace), Ended: !p.alive,
+				Uid: p.uid(), Namespace: namespace, Name: p.name, Reason: s.reason, Message: s.message, Signal: s.signal, Since: timestamppb.New(s.since), Grace: durationpb.New(s.grace), Ended: !p.alive,
 			})
 		}
 	}
@@ -129,7 +129,7 @@ func (w *world) stopPod(ctx context.Context, run *run, r *podsyncv1.StopPodReque
 	}
 	already, grace := p.stop != nil, min(r.GetGrace().AsDuration(), p.grace)
 	if !already {
-		p.stop = &stop{message: r.GetMessage(), reason: r.GetReason(), since: time.Now(), grace: grace}
+		p.stop = &stop{message: r.GetMessage(), signal: r.GetSignal(), reason: r.GetReason(), since: time.Now(), grace: grace}
 	}
 	s := p.stop
 	if !already || grace < s.grace {

@@ -13,6 +13,8 @@ type Stop struct {
 	Reason string
 	// Message is status.message.
 	Message string
+	// Signal is the eviction signal it was chosen by; empty for none.
+	Signal string
 	// ByContainers: the pod has succeeded if its containers all end with 0, and
 	// then shows neither reason nor message. Otherwise it has failed in any case.
 	ByContainers bool

@@ -88,8 +88,8 @@ func validStop(req *podsyncv1.StopPodRequest) error {
 		return errors.New("the pod's UID must be given: another pod may have its name by now")
 	case req.GetReason() == "":
 		return errors.New("the reason must be given")
-	case len(req.GetReason()) > mostReason || len(req.GetDisruptionReason()) > mostReason:
-		return fmt.Errorf("a reason has %d bytes at most", mostReason)
+	case max(len(req.GetReason()), len(req.GetDisruptionReason()), len(req.GetSignal())) > mostReason:
+		return fmt.Errorf("a reason, and a signal, has %d bytes at most", mostReason)
 	case len(req.GetMessage()) > mostMessage || len(req.GetDisruptionMessage()) > mostMessage:
 		return fmt.Errorf("a message has %d bytes at most", mostMessage)
 	case req.GetDisruptionReason() == "" && req.GetDisruptionMessage() != "":
@@ -108,7 +108,7 @@ func (s *Server) endings() []*podsyncv1.PodEnding {
 			e.Namespace, e.Name = s.nameInRuntime(e.UID)
 		}
 		p := &podsyncv1.PodEnding{
-			Uid: string(e.UID), Namespace: e.Namespace, Name: e.Name, Reason: e.Stop.Reason, Message: e.Stop.Message,
+			Uid: string(e.UID), Namespace: e.Namespace, Name: e.Name, Reason: e.Stop.Reason, Message: e.Stop.Message, Signal: e.Stop.Signal,
 			Since: timestamppb.New(e.Since), Ended: e.Ended,
 		}
 		if g := e.Stop.GraceSeconds; g != nil {
@@ -132,7 +132,7 @@ func (s *Server) nameInRuntime(uid types.UID) (namespace, name string) {
 
 // stopOf is a request in the words of those who stop pods.
 func stopOf(req *podsyncv1.StopPodRequest) podstate.Stop {
-	stop := podstate.Stop{Reason: req.GetReason(), Message: req.GetMessage(), Shutdown: req.GetShutdown()}
+	stop := podstate.Stop{Reason: req.GetReason(), Message: req.GetMessage(), Signal: req.GetSignal(), Shutdown: req.GetShutdown()}
 	if g := req.GetGrace(); g != nil {
 		seconds := int64((g.AsDuration() + time.Second - 1) / time.Second) // a second that has begun is given
 		stop.GraceSeconds = &seconds

@@ -65,7 +65,7 @@ func (a *acts) Images(context.Context) (Reclaimed, error) {
 func eviction() *podsyncv1.StopPodRequest {
 	return &podsyncv1.StopPodRequest{
 		Pod: &podsyncv1.PodRef{Namespace: "ns", Name: "p", Uid: "u"}, Reason: "Evicted", Message: "The node was low on resource: memory. ",
-		Grace: durationpb.New(1500 * time.Millisecond), DisruptionReason: v1.PodReasonTerminationByKubelet, DisruptionMessage: "low",
+		Grace: durationpb.New(1500 * time.Millisecond), DisruptionReason: v1.PodReasonTerminationByKubelet, DisruptionMessage: "low", Signal: "memory.available",
 		EventAnnotations: map[string]string{"starved_resource": "memory"},
 	}
 }
@@ -78,7 +78,7 @@ func TestAPodIsStoppedAsTheRequestSays(t *testing.T) {
 			t.Fatalf("%v, %v", resp, err)
 		}
 		two := int64(2)
-		want := podstate.Stop{Reason: "Evicted", Message: "The node was low on resource: memory. ", GraceSeconds: &two, Condition: &v1.PodCondition{
+		want := podstate.Stop{Reason: "Evicted", Message: "The node was low on resource: memory. ", Signal: "memory.available", GraceSeconds: &two, Condition: &v1.PodCondition{
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: "low",
 		}}
 		if r.act.uid != "u" || !reflect.DeepEqual(r.act.stop, want) || r.act.annotations["starved_resource"] != "memory" {
@@ -111,14 +111,14 @@ func TestWhichPodsTheNodeEndsIsToldBesideThePods(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		two, since := int64(2), time.Now().Add(-time.Minute)
 		r.act.endings = []podstate.Ending{
-			{UID: "u", Namespace: "ns", Name: "pod", Stop: podstate.Stop{Reason: "Evicted", Message: "low", GraceSeconds: &two}, Since: since, Ended: true}, {UID: "v"},
+			{UID: "u", Namespace: "ns", Name: "pod", Stop: podstate.Stop{Reason: "Evicted", Message: "low", Signal: "memory.available", GraceSeconds: &two}, Since: since, Ended: true}, {UID: "v"},
 		}
 		resp, err := r.client.ListDesiredPods(t.Context(), &podsyncv1.ListDesiredPodsRequest{})
 		if err != nil || !resp.GetEndingsKnown() || len(resp.GetEndings()) != 2 {
 			t.Fatalf("%v, %v", resp, err)
 		}
 		u, v := resp.GetEndings()[0], resp.GetEndings()[1]
-		if u.GetUid() != "u" || u.GetReason() != "Evicted" || u.GetMessage() != "low" || u.GetGrace().AsDuration() != 2*time.Second || !u.GetSince().AsTime().Equal(since) || !u.GetEnded() || u.GetNamespace() != "ns" || u.GetName() != "pod" {
+		if u.GetUid() != "u" || u.GetReason() != "Evicted" || u.GetMessage() != "low" || u.GetSignal() != "memory.available" || u.GetGrace().AsDuration() != 2*time.Second || !u.GetSince().AsTime().Equal(since) || !u.GetEnded() || u.GetNamespace() != "ns" || u.GetName() != "pod" {
 			t.Errorf("%v", u)
 		}
 		if v.GetGrace() != nil || v.GetEnded() {

@@ -505,7 +505,9 @@ type PodEnding struct {
 	// answer be it. Empty of an older podsync.
 	Namespace string `protobuf:"bytes,7,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// The pod's name.
-	Name          string `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`
+	// The eviction signal it was chosen by, as StopPod was told; empty of an older podsync.
+	Signal        string `protobuf:"bytes,9,opt,name=signal,proto3" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -592,6 +594,13 @@ func (x *PodEnding) GetNamespace() string {
 func (x *PodEnding) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *PodEnding) GetSignal() string {
+	if x != nil {
+		return x.Signal
 	}
 	return ""
 }
@@ -5640,7 +5649,10 @@ type StopPodRequest struct {
 	// and no event says so. That a static pod was stopped is not kept over podsync's
 	// death, for it starts anew after the machine did. An older podsync answers
 	// FAILED_PRECONDITION for these pods.
-	Shutdown      bool `protobuf:"varint,8,opt,name=shutdown,proto3" json:"shutdown,omitempty"`
+	Shutdown bool `protobuf:"varint,8,opt,name=shutdown,proto3" json:"shutdown,omitempty"`
+	// The eviction signal the pod was chosen by, e.g. allocatableMemory.available, for whoever
+	// asks for the endings later; empty for none.
+	Signal        string `protobuf:"bytes,9,opt,name=signal,proto3" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5729,6 +5741,13 @@ func (x *StopPodRequest) GetShutdown() bool {
 		return x.Shutdown
 	}
 	return false
+}
+
+func (x *StopPodRequest) GetSignal() string {
+	if x != nil {
+		return x.Signal
+	}
+	return ""
 }
 
 // Response of StopPod.
@@ -6132,7 +6151,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\tunchanged\x18\x04 \x01(\bR\tunchanged\x12\x18\n" +
 	"\apartial\x18\x05 \x01(\bR\apartial\x127\n" +
 	"\aendings\x18\x06 \x03(\v2\x1d.polylet.podsync.v1.PodEndingR\aendings\x12#\n" +
-	"\rendings_known\x18\a \x01(\bR\fendingsKnown\"\xfa\x01\n" +
+	"\rendings_known\x18\a \x01(\bR\fendingsKnown\"\x92\x02\n" +
 	"\tPodEnding\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -6141,7 +6160,8 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x14\n" +
 	"\x05ended\x18\x06 \x01(\bR\x05ended\x12\x1c\n" +
 	"\tnamespace\x18\a \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\b \x01(\tR\x04name\"\x18\n" +
+	"\x04name\x18\b \x01(\tR\x04name\x12\x16\n" +
+	"\x06signal\x18\t \x01(\tR\x06signal\"\x18\n" +
 	"\x16ListRuntimePodsRequest\"-\n" +
 	"\x17ListRuntimePodsResponse\x12\x12\n" +
 	"\x04pods\x18\x01 \x03(\fR\x04pods\"\x18\n" +
@@ -6501,7 +6521,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x123\n" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"1\n" +
 	"\x1bCheckpointContainerResponse\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\"\xc5\x03\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"\xdd\x03\n" +
 	"\x0eStopPodRequest\x12,\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -6510,7 +6530,8 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x11disruption_reason\x18\x05 \x01(\tR\x10disruptionReason\x12-\n" +
 	"\x12disruption_message\x18\x06 \x01(\tR\x11disruptionMessage\x12e\n" +
 	"\x11event_annotations\x18\a \x03(\v28.polylet.podsync.v1.StopPodRequest.EventAnnotationsEntryR\x10eventAnnotations\x12\x1a\n" +
-	"\bshutdown\x18\b \x01(\bR\bshutdown\x1aC\n" +
+	"\bshutdown\x18\b \x01(\bR\bshutdown\x12\x16\n" +
+	"\x06signal\x18\t \x01(\tR\x06signal\x1aC\n" +
 	"\x15EventAnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"+\n" +

@@ -40,6 +40,7 @@ type entry struct {
 	// Reason is empty where the node has not decided anything.
 	Reason       string           `json:"reason"`
 	Message      string           `json:"message,omitempty"`
+	Signal       string           `json:"signal,omitempty"`
 	ByContainers bool             `json:"byContainers,omitempty"`
 	GraceSeconds *int64           `json:"graceSeconds,omitempty"`
 	Condition    *v1.PodCondition `json:"condition,omitempty"`
@@ -123,7 +124,7 @@ func (e *entry) decided() bool {
 }
 
 func (e *entry) stop() podstate.Stop {
-	return podstate.Stop{Reason: e.Reason, Message: e.Message, ByContainers: e.ByContainers, GraceSeconds: e.GraceSeconds, Condition: e.Condition}
+	return podstate.Stop{Reason: e.Reason, Message: e.Message, Signal: e.Signal, ByContainers: e.ByContainers, GraceSeconds: e.GraceSeconds, Condition: e.Condition}
 }
 
 // Put keeps a decision. When it returns nil, a crash does not lose it. Of a pod that is
@@ -134,7 +135,7 @@ func (k *Keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) err
 	if first.decided() {
 		stop = first.stop().Hastened(stop)
 	}
-	k.pods[uid] = entry{stop.Reason, stop.Message, stop.ByContainers, stop.GraceSeconds, stop.Condition, first.Last}
+	k.pods[uid] = entry{stop.Reason, stop.Message, stop.Signal, stop.ByContainers, stop.GraceSeconds, stop.Condition, first.Last}
 	mine := k.changeLocked()
 	k.mu.Unlock()
 	if err := k.write(ctx, mine); err != nil {

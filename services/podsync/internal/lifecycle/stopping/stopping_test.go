@@ -26,7 +26,7 @@ func loaded(file string) *Keeper {
 func TestADecisionOutlivesACrashOnceItIsPut(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "polylet", "stops.json")
 	grace := int64(7)
-	stop := podstate.Stop{Reason: "Evicted", Message: "low", ByContainers: true, GraceSeconds: &grace, Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}
+	stop := podstate.Stop{Reason: "Evicted", Message: "low", Signal: "memory.available", ByContainers: true, GraceSeconds: &grace, Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}
 	k := loaded(file)
 	if err := k.Put(t.Context(), "u", stop); err != nil {
 		t.Fatal(err)

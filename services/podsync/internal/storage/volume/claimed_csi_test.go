@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,10 +19,13 @@ type drives struct {
 	f           *fixture
 	attach, set error
 	labelled    bool
+	mu          sync.Mutex
 	asked       []Request
 }
 
 func (d *drives) Attach(_ context.Context, r Request) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.asked = append(d.asked, r)
 	return d.attach
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -23,13 +24,16 @@ import (
 
 // grower grows each volume once, when it is mounted.
 type grower struct {
+	mu    sync.Mutex
 	asked []growth.Volume
 	left  []types.UID
 	err   error
 }
 
 func (g *grower) AtMount(ctx context.Context, v growth.Volume, _ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) error {
+	g.mu.Lock()
 	g.asked = append(g.asked, v)
+	g.mu.Unlock()
 	if g.err != nil {
 		return g.err
 	}
@@ -45,6 +49,8 @@ type expands struct {
 }
 
 func (d *expands) Expand(_ context.Context, r Request, to resource.Quantity) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.to = append(d.to, r.PV.Name+" "+to.String())
 	return nil
 }
