@@ -226,7 +226,7 @@ func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 		t.Fatalf("the pod answers %s", response.Status)
 	}
 	for service, who := range map[string]struct{ uid, capabilities string }{
-		"podsync": {"0", "20003f"}, "gateway": {"60801", ""}, "probes": {"60802", ""}, "stats": {"60803", "4"}, "nodestatus": {"60804", ""}, "handout": {"0", "b"},
+		"podsync": {"0", "20023f"}, "gateway": {"60801", ""}, "probes": {"60802", ""}, "stats": {"60803", "4"}, "nodestatus": {"60804", ""}, "handout": {"0", "b"},
 	} {
 		id := strings.TrimSpace(compose("ps", "-q", service))
 		if id == "" {
