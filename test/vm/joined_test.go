@@ -16,24 +16,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 )
 
 // TestJoinedMemoryIsProtectedAndLeftToClasses: MemoryQoS and qosReserved, in the files of
 // cgroup v2.
 func TestJoinedMemoryIsProtectedAndLeftToClasses(t *testing.T) {
 	client := joinedCluster(t)
-	eventually(t, "the Node is Ready", func() error {
-		n, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, c := range n.Status.Conditions {
-			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("conditions %+v", n.Status.Conditions)
-	})
+	isReady(t, client)
 	none := files(t, "kubepods.slice/kubepods-besteffort.slice", "memory.max")
 	list := func(cpu, memory string) corev1.ResourceList {
 		l := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
@@ -96,6 +86,25 @@ func sliceOf(class string, p *corev1.Pod) string {
 		return "kubepods.slice/kubepods-pod" + uid + ".slice"
 	}
 	return "kubepods.slice/kubepods-" + class + ".slice/kubepods-" + class + "-pod" + uid + ".slice"
+}
+
+// isReady waits until the Node is Ready.
+func isReady(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	eventually(t, "the Node is Ready", func() error { return nodeReady(t, client) })
+}
+
+func nodeReady(t *testing.T, client kubernetes.Interface) error {
+	n, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	return fmt.Errorf("conditions %+v", n.Status.Conditions)
 }
 
 // files reads a file of a cgroup.
