@@ -3,7 +3,6 @@ package vm
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -29,12 +28,6 @@ const (
 )
 
 func isRebooted() bool { _, err := os.Stat(rebooted); return err == nil }
-
-// skipBeforeReboot leaves out what has run before the machine started again.
-func skipBeforeReboot() error {
-	flag.Parse()
-	return flag.Set("test.skip", "^"+beforeReboot+"$")
-}
 
 // TestJoinedTheClusterConfiguresTheNodeOverJumpsOfTheClock is the first, and its end is the
 // machine's, in the middle of a change: like that of a power supply.

@@ -11,8 +11,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -191,33 +189,4 @@ func diskUse(t *testing.T) (st unix.Statfs_t) {
 		t.Fatal(err)
 	}
 	return st
-}
-
-func noContainer(t *testing.T, of *runtimeapi.ContainerFilter) error {
-	t.Helper()
-	list, err := runtimeapi.NewRuntimeServiceClient(criClient(t)).ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: of})
-	if n := len(list.GetContainers()); err == nil && n > 0 {
-		err = fmt.Errorf("%s has %d containers", of, n)
-	}
-	return err
-}
-
-func criClient(t *testing.T) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient("unix:///run/containerd/containerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
-// phase checks which one a pod is in, in the apiserver.
-func phase(t *testing.T, client kubernetes.Interface, name string, want corev1.PodPhase) error {
-	t.Helper()
-	p, err := client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
-	if err == nil && p.Status.Phase != want {
-		err = fmt.Errorf("pod %s is %s: %s %s", name, p.Status.Phase, p.Status.Reason, p.Status.Message)
-	}
-	return err
 }

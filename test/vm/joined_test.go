@@ -225,13 +225,7 @@ func TestJoinedTheMachineGoesDownAfterItsPods(t *testing.T) {
 	for _, name := range three {
 		runs(t, client, name)
 	}
-	eventually(t, "logind's lock is held", func() error {
-		out, err := exec.Command("busctl", "call", "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "ListInhibitors").CombinedOutput()
-		if err != nil || !strings.Contains(string(out), `"shutdown"`) || !strings.Contains(string(out), `"delay"`) {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	})
+	lockIsHeld(t)
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM)
 	began := time.Now()
