@@ -186,7 +186,7 @@ vm-kubeadm: ## kubeadm init and reset by way of kubelet.service, in that machine
 	$(call step,kubeadm in a virtual machine)
 	@go run ./test/cmd/vm -kubeadm
 .PHONY: vm-joined
-vm-joined: ## A configuration from the cluster over a reboot, eviction, a machine out of memory, MemoryQoS, a stop while a filesystem is made, a reboot and a shutdown by logind on a node that joins a cluster, in that machine (root, qemu, about 40 min)
+vm-joined: ## A configuration from the cluster over a reboot, eviction, a machine out of memory, MemoryQoS, a stop while a filesystem is made, a reboot and a shutdown by logind on a node that joins a cluster, in that machine (root, qemu, about 45 min); POLYLET_EDGE=10m has it longer at the edge of its memory
 	$(call step,a node of a cluster in a virtual machine)
 	@go run ./test/cmd/vm -joined $(if $(filter-out file,$(origin RUN)),-run '$(RUN)')
 .PHONY: vm-suite

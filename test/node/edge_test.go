@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/test/harness/hogs"
 )
 
 // edge is how long a node is kept at its edge; POLYLET_EDGE has another duration.
@@ -86,7 +88,7 @@ func TestAHogThatADeploymentMakesAnewIsEvictedEachTimeAndNobodyElse(t *testing.T
 	t.Log("MEASURED edge: " + h.legs(labels))
 	fewest, most := int(long/time.Minute), int(long/time.Second)
 	if !onKubelet() {
-		fewest, most = evictionsWithin(long)/2, evictionsWithin(long)
+		fewest, most = hogs.EvictionsWithin(long)/2, hogs.EvictionsWithin(long)
 		h.must(h.wantPutOff(labels))
 	}
 	if evicted < fewest || evicted > most || killed > evicted/10 {
@@ -94,22 +96,6 @@ func TestAHogThatADeploymentMakesAnewIsEvictedEachTimeAndNobodyElse(t *testing.T
 	}
 	h.must(h.cluster.Client.AppsV1().Deployments(metav1.NamespaceDefault).Delete(h.ctx, "hog", metav1.DeleteOptions{PropagationPolicy: ptr(metav1.DeletePropagationForeground)}))
 	h.eventually(7*time.Minute, "the node is short of nothing again", h.noPressure)
-}
-
-// evictionsWithin is how many hogs can be evicted in a time, where each takes none to be:
-// two, and one after each back-off. When the node is not short any more, at the earliest
-// after evictionPressureTransitionPeriod, it begins anew.
-func evictionsWithin(long time.Duration) int {
-	n := 2
-	for wait := 10 * time.Second; long > 0; wait = min(2*wait, 5*time.Minute) {
-		if long -= wait; long > 0 {
-			n++
-		}
-		if wait == 5*time.Minute && long > 0 { // the node may have been short of nothing meanwhile
-			n, wait = n+2, 5*time.Second
-		}
-	}
-	return n
 }
 
 // wantPutOff wants a person to be told why a hog waits.

@@ -32,6 +32,9 @@ import (
 // has its own end and says so.
 const silence = 90 * time.Minute
 
+// edgeVariable says how long the machine's node is kept at the edge of its memory.
+const edgeVariable = "POLYLET_EDGE"
+
 func main() {
 	k := standalone
 	picked := flag.String("run", "", "run the tests whose names match this expression, whatever fails; nothing is written down then")
@@ -40,6 +43,9 @@ func main() {
 	flag.Parse()
 	if *picked != "" {
 		k = k.only(*picked)
+	}
+	if long := os.Getenv(edgeVariable); long != "" {
+		k.environment += edgeVariable + "=" + long + "\n"
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

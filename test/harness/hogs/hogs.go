@@ -5,6 +5,7 @@ package hogs
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -53,4 +54,20 @@ func Stay() []string { return []string{"burstable-within", "guaranteed", "push"}
 
 func memory(amount string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: resource.MustParse(amount)}
+}
+
+// EvictionsWithin is how many pods that a controller makes anew can be evicted in a time,
+// where each takes none to be: two, and one after each back-off. When the node is not short
+// any more, at the earliest after evictionPressureTransitionPeriod, it begins anew.
+func EvictionsWithin(long time.Duration) int {
+	n := 2
+	for wait := 10 * time.Second; long > 0; wait = min(2*wait, 5*time.Minute) {
+		if long -= wait; long > 0 {
+			n++
+		}
+		if wait == 5*time.Minute && long > 0 { // the node may have been short of nothing meanwhile
+			n, wait = n+2, 5*time.Second
+		}
+	}
+	return n
 }
