@@ -165,7 +165,25 @@ func (k *Keeper) changeLocked() uint64 {
 	return k.changed
 }
 
-// Forget drops the decision on a pod whose end is known or that is gone; Run
+// Withdraw drops a decision that came too late; how the pod has ended stays. Run writes
+// it down.
+func (k *Keeper) Withdraw(uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e, ok := k.pods[uid]
+	switch {
+	case !ok:
+		return
+	case e.Last == nil:
+		delete(k.pods, uid)
+	default:
+		k.pods[uid] = entry{Last: e.Last}
+	}
+	k.changed++
+	k.drop()
+}
+
+// Forget drops what is kept of a pod whose end is known or that is gone; Run
 // writes it down.
 func (k *Keeper) Forget(uid types.UID) {
 	k.Prune(func(other types.UID) bool { return other != uid })

@@ -56,6 +56,16 @@ func TestAStatusThatAPodHasEndedWithOutlivesACrashBesideTheDecision(t *testing.T
 	if got, stop := k.Last("ended"), k.Of("ended"); !reflect.DeepEqual(got, last) || stop == nil || stop.Reason != "r" {
 		t.Errorf("of one that the node has ended: %+v, %v", got, stop)
 	}
+	k.Withdraw("nobody")
+	if k.Withdraw("ended"); !reflect.DeepEqual(k.Last("ended"), last) || k.Of("ended") != nil {
+		t.Errorf("once the decision is withdrawn: %+v, %v", k.Last("ended"), k.Of("ended"))
+	}
+	if err := k.Put(t.Context(), "late", podstate.Stop{Reason: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	if k.Withdraw("late"); k.Of("late") != nil {
+		t.Error("a decision that is withdrawn is still there")
+	}
 	if k.Forget("ended"); k.Last("ended") != nil || k.Last("nobody") != nil {
 		t.Error("what is forgotten is still there")
 	}

@@ -52,6 +52,8 @@ type Ends interface {
 	// Last is the status that a pod has ended with, of which the apiserver may not know;
 	// nil when none was kept.
 	Last(uid types.UID) *v1.PodStatus
+	// Withdraw drops a decision and leaves the last status.
+	Withdraw(uid types.UID)
 	Forget(uid types.UID)
 	Prune(exists func(types.UID) bool)
 }

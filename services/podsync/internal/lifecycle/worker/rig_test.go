@@ -278,6 +278,7 @@ type keeper struct{ r *rig }
 
 func (k keeper) Of(uid types.UID) *podstate.Stop       { return k.r.ends.Of(uid) }
 func (k keeper) Last(uid types.UID) *v1.PodStatus      { return k.r.ends.Last(uid) }
+func (k keeper) Withdraw(uid types.UID)                { k.r.ends.Withdraw(uid) }
 func (k keeper) Forget(uid types.UID)                  { k.r.ends.Forget(uid) }
 func (k keeper) Prune(exists func(uid types.UID) bool) { k.r.ends.Prune(exists) }
 func (k keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) error {

@@ -54,7 +54,7 @@ func (r *Registry) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, 
 	w, err := r.toStopLocked(uid, stop)
 	if err != nil {
 		if w == nil || w.ending == nil {
-			r.deps.Ends.Forget(uid) // it has come to its end meanwhile
+			r.deps.Ends.Withdraw(uid) // it has come to its end meanwhile, and that may be kept
 		}
 		return false, err
 	}
