@@ -176,6 +176,28 @@ func TestAStopOfAPodThatEndsMeanwhileIsNotKept(t *testing.T) {
 	})
 }
 
+func TestAStopOfAPodThatEndsMeanwhileLeavesHowItHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": fakecri.Exits(10*time.Second, 0)}})
+		r.reg.Ready("api")
+		pod := newPod("p", v1.Container{Image: "app:1"})
+		pod.Spec.RestartPolicy = v1.RestartPolicyNever
+		r.reg.Set(pod, "api")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r.put = func() error {
+			r.put = nil
+			time.Sleep(time.Minute)
+			return r.ends.PutLast(t.Context(), pod.UID, &v1.PodStatus{Phase: v1.PodSucceeded})
+		}
+		if _, err := r.reg.Stop(t.Context(), pod.UID, evicted(1), nil); !errors.Is(err, ErrEnded) {
+			t.Errorf("%v", err)
+		}
+		if stop, last := r.ends.Of(pod.UID), r.ends.Last(pod.UID); stop != nil || last == nil || last.Phase != v1.PodSucceeded {
+			t.Errorf("kept are the decision %v and the status %v", stop, last)
+		}
+	})
+}
+
 func TestADiskThatDoesNotAnswerKeepsNoPodAliveForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, pod := runningPod(t, fakecri.Term{})
