@@ -41,9 +41,9 @@ type looked struct {
 	err   error
 }
 
-// found is what pods use of what is short; but is what is to be said of it.
+// found is what pods use of what is short; but is what is to be said of it. How much is left
+// it does not say: that was looked at since.
 type found struct {
-	m        pressure.Met
 	figures  eviction.Figures
 	unlinked map[types.UID][]eviction.Unlinked
 	late     eviction.Late
@@ -109,11 +109,10 @@ func (k *measuring) of(m pressure.Met) (f found, err error) {
 	if k.err != nil {
 		return f, fmt.Errorf("stats does not say what the pods use: %w", k.err)
 	}
-	now, short := eviction.Confirm(m, eviction.Observe(k.summary))
-	if !short {
+	if _, short := eviction.Confirm(m, eviction.Observe(k.summary)); !short {
 		return f, errEnough
 	}
-	f.m, f.figures = now, eviction.FiguresOf(k.summary)
+	f.figures = eviction.FiguresOf(k.summary)
 	f.late = k.late.With(f.figures, k.since)
 	f.unlinked, f.late.Holders, f.but, err = k.unlinked.of(m)
 	return f, err

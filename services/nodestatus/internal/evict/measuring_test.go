@@ -2,6 +2,7 @@ package evict
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +89,23 @@ func TestMemoryThatWasShortBeforeDisksAreMeasuredIsLookedAfterMeanwhileToo(t *te
 		w.wantStops("when memory is looked at again", "hog")
 		w.pass(15 * time.Second)
 		w.wantStops("when that is over", "hog", "filler")
+	})
+}
+
+func TestTheMessageSaysWhatIsLeftWhenAPodGoesThoughDisksWereMeasuredBefore(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("filler", 1, 500*mi)
+		w.set(func() { w.layout.ImagesApart, w.otherDisk, w.lookTakes = true, 420*mi, 2*time.Second })
+		w.pass(time.Second)
+		w.wantStops("while open files are looked at")
+		w.set(func() { w.otherDisk = 410 * mi })
+		w.pass(3 * time.Second)
+		w.wantStops("then", "filler")
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if got := w.stops[0].Message; !strings.Contains(got, "available: 90Mi") {
+			t.Errorf("it goes with %q", got)
+		}
 	})
 }
 

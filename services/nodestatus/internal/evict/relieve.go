@@ -119,7 +119,7 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	if !ok {
 		return
 	}
-	f, since := found{m: m, figures: eviction.FiguresOf(summary)}, time.Time{}
+	f, since := found{figures: eviction.FiguresOf(summary)}, time.Time{}
 	if pressure.KindOf(m.Signal) == pressure.Disk {
 		k := l.measured(ctx, m)
 		if k == nil {
@@ -132,7 +132,7 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 		}
 		asked, since = k.asked, k.since
 	}
-	m, d.Why = f.m, f.but
+	d.Why = f.but
 	ranked := eviction.Rank(m.By, layout, pods.Pods, f.figures, f.unlinked)
 	for i := range ranked {
 		if ranked[i].Not == "" {

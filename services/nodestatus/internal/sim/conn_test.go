@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
 )
 
@@ -170,6 +171,9 @@ func (p *process) reach(ctx context.Context, method string) (life int, err error
 }
 
 func (p *process) answer(ctx context.Context, run *run, method string, req proto.Message) (proto.Message, error) {
+	if r, ok := req.(*podsyncv1.StopPodRequest); ok {
+		defer p.w.stopCalled(run, r)()
+	}
 	if _, err := p.reach(ctx, method); err != nil {
 		return nil, err
 	}

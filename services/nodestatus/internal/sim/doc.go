@@ -43,10 +43,11 @@
 //
 // # Promises
 //
-// At each stop (judgestop_test.go): what the message says is short was so of late, and since
+// At each stop (judgestop_test.go), when nodestatus begins to ask for it, whenever podsync
+// hears of it: what the message says is short was so of late, and since
 // the last pod that went has given back what it had; figures in the message are those that
 // were; nobody else was surely before the pod, by a ranking of the judge's own; it is not
-// static or critical; no other one is ending that was to be waited for; it was given the
+// static or critical; no other one is ending, or may be, that was to be waited for; it was given the
 // time that its threshold gives, and a soft one was met for its grace period; images that
 // would have been enough were tried; a limit of its own was broken; nobody is stopped twice.
 // What nodestatus then tells of its decision is so.

@@ -17,8 +17,10 @@ import (
 type judge struct {
 	w     *world
 	marks []*mark
-	// asks is what was asked for with each pod first, since podsync does not end it.
-	asks map[*pod]*asked
+	// asks is what was asked for with each pod first, since podsync does not end it, and calls
+	// are how many of nodestatus' calls to end it are under way.
+	asks  map[*pod]*asked
+	calls map[*pod]int
 	// looks is when stats told of each resource last.
 	looks [goods]time.Time
 	// seeded is of when the pressure is that podsync knew of when nodestatus began.
@@ -61,8 +63,9 @@ type asked struct {
 	// than it may.
 	marks []shortOf
 	mark  *mark
-	// taken: podsync has said that it keeps it.
-	taken bool
+	// taken: podsync has said that it keeps it. calmed: since then stats has told that nothing
+	// of the kind is short, and a pod that podsync has not taken need not go any more.
+	taken, calmed bool
 }
 
 // shortOf is what may have been short, and what was left of it by the message.
@@ -88,7 +91,7 @@ type mark struct {
 }
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, marks: w.scenario.marks(), asks: map[*pod]*asked{}, refused: map[*pod]time.Time{}, over: map[*pod]time.Time{}, hidden: map[*pod]time.Time{}, groupAt: map[int]time.Time{}}
+	return &judge{w: w, marks: w.scenario.marks(), asks: map[*pod]*asked{}, calls: map[*pod]int{}, refused: map[*pod]time.Time{}, over: map[*pod]time.Time{}, hidden: map[*pod]time.Time{}, groupAt: map[int]time.Time{}}
 }
 
 // violationLocked notes a broken promise.
@@ -204,6 +207,11 @@ func (j *judge) framedLocked(run *run, f *statsv1.WatchSignalsResponse) {
 		if k.quiet.IsZero() {
 			k.quiet = now
 		}
+	}
+	for _, a := range j.asks {
+		a.calmed = a.calmed || a.mark != nil && !slices.ContainsFunc(j.marks, func(k *mark) bool {
+			return condition(k.r) == condition(a.mark.r) && !k.soft && !k.met.IsZero()
+		})
 	}
 }
 

@@ -47,6 +47,10 @@ func (j *judge) askedLocked(run *run, p *pod, r *podsyncv1.StopPodRequest) {
 	if before != nil && p.stop == nil && before.taken {
 		before = nil // It is another pod's life: podsync has forgotten.
 	}
+	if before != nil && before.run == run && j.calls[p] > 0 && before.message != r.GetMessage() {
+		j.violationLocked("%v was stopped a second time, while podsync was being asked to end it for %q: %s", p, before.message, r.GetMessage())
+		return
+	}
 	if before != nil && before.message == r.GetMessage() {
 		j.repeatedLocked(run, p, before, grace)
 		before.run, before.grace = run, min(before.grace, grace)
@@ -72,7 +76,7 @@ func (j *judge) askedLocked(run *run, p *pod, r *podsyncv1.StopPodRequest) {
 // pod has less time now.
 func (j *judge) repeatedLocked(run *run, p *pod, a *asked, grace time.Duration) {
 	switch {
-	case a.taken && a.run == run && grace >= a.grace:
+	case (a.taken || j.calls[p] > 0) && a.run == run && grace >= a.grace:
 		j.violationLocked("%v was stopped twice", p)
 	case a.taken || p.stop != nil || a.mark == nil:
 		return // It ends, and podsync is to keep that.
@@ -242,9 +246,17 @@ func (j *judge) turnLocked(p *pod, a *asked, k *mark) {
 
 func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// evictableLocked says whether a pod may be chosen as far as anybody knows.
+// evictableLocked says whether a pod may be chosen as far as anybody knows: of what a run
+// before this one has asked for, nobody knows but podsync.
 func (j *judge) evictableLocked(p *pod) bool {
-	return p.alive && !p.spared && p.stop == nil && j.asks[p] == nil && time.Now().After(j.refused[p])
+	a := j.asks[p]
+	return p.alive && !p.spared && p.stop == nil && (a == nil || a.run != j.w.run) && time.Now().After(j.refused[p])
+}
+
+// untakenLocked says whether a pod was chosen, and podsync has not heard of it or has
+// forgotten it, and is not being asked.
+func (j *judge) untakenLocked(p *pod) bool {
+	return p.alive && !p.spared && p.stop == nil && j.asks[p] != nil && j.calls[p] == 0 && time.Now().After(j.refused[p])
 }
 
 // measurableLocked says whether what a pod has on disks can be known in the time that is
@@ -267,14 +279,15 @@ func (j *judge) measurableLocked(p *pod) bool {
 func (j *judge) besideLocked(p *pod, a *asked) {
 	now := time.Now()
 	for _, q := range j.w.podsLocked() {
-		s, of := q.stop, j.asks[q]
+		of := j.asks[q]
+		s := j.endingLocked(q, a.run)
 		if q == p || s == nil || of == nil || of.mark == nil || now.After(s.since.Add(s.grace+patience)) || now.After(of.at.Add(s.grace+patience)) {
 			continue
 		}
 		waits := true
 		for _, k := range a.marks {
 			for _, was := range of.marks {
-				waits = waits && j.awaitedLocked(q, of, was, k.mark)
+				waits = waits && j.awaitedLocked(q, s, of, was, k.mark)
 			}
 		}
 		if waits {
@@ -283,10 +296,19 @@ func (j *judge) besideLocked(p *pod, a *asked) {
 	}
 }
 
+// endingLocked is how a pod ends as far as a run of nodestatus knows; nil: it does not. One
+// that podsync was asked for may be ending, whatever it has answered.
+func (j *judge) endingLocked(q *pod, run *run) *stop {
+	if of := j.asks[q]; q.stop == nil && of != nil && q.alive && of.run == run && !of.taken && !of.calmed {
+		return &stop{since: of.at, grace: of.grace}
+	}
+	return q.stop
+}
+
 // awaitedLocked says whether a pod that was stopped for what was short is to be waited for
 // before another goes for a threshold.
-func (j *judge) awaitedLocked(q *pod, of *asked, was shortOf, k *mark) bool {
-	now, s := time.Now(), q.stop
+func (j *judge) awaitedLocked(q *pod, s *stop, of *asked, was shortOf, k *mark) bool {
+	now := time.Now()
 	leaves := !q.alive && now.Sub(q.ended) < emptying && j.w.machine.uses[q.name].volumeThere()
 	same, given, slow := condition(was.r) == condition(k.r), now.After(of.at.Add(max(s.grace, least))), s.grace > atOnce
 	lowest, _ := j.w.machine.leftSince(k.r, of.at.Add(max(s.grace, least)))

@@ -57,7 +57,7 @@ func (j *judge) waitedLocked(k *mark) {
 	}
 	candidates := 0
 	for _, p := range j.w.podsLocked() {
-		if j.evictableLocked(p) && p.ranked(k.r, bound) {
+		if (j.evictableLocked(p) || j.untakenLocked(p)) && p.ranked(k.r, bound) {
 			candidates++
 		}
 		if s := p.stop; s != nil && j.busyLocked(p, k) {

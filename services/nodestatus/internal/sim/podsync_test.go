@@ -110,12 +110,32 @@ func (w *world) byUIDLocked(uid string) *pod {
 	return nil
 }
 
+// stopCalled is nodestatus beginning to ask for a pod's end: it has decided then, whenever
+// podsync hears of it, if it does. over is the end of the call.
+func (w *world) stopCalled(run *run, r *podsyncv1.StopPodRequest) (over func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if run.dead() {
+		return func() {}
+	}
+	p := w.byUIDLocked(r.GetPod().GetUid())
+	w.judge.askedLocked(run, p, r)
+	if p == nil || r.GetShutdown() {
+		return func() {}
+	}
+	w.judge.calls[p]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.judge.calls[p]--
+	}
+}
+
 // stopPod is podsync being asked to end a pod.
 func (w *world) stopPod(ctx context.Context, run *run, r *podsyncv1.StopPodRequest) (proto.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.byUIDLocked(r.GetPod().GetUid())
-	w.judge.askedLocked(run, p, r)
 	switch {
 	case p == nil || !p.alive || p.name != r.GetPod().GetName():
 		return nil, fmt.Errorf("%w: pod %s", rpcerr.ErrNotFound, r.GetPod().GetName())

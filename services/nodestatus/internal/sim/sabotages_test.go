@@ -21,6 +21,8 @@ import (
 func TestNothingIsFoundWhereNodestatusKeepsItsPromises(t *testing.T) {
 	for name, of := range map[string]func(int64) *scenario{
 		"nothing happens":                                 quiet(),
+		"a hog alone":                                     onlyHog(),
+		"less is left while podsync fails":                laterShorter(),
 		"what pods may use":                               podsShort(),
 		"podsync that is restarted fast":                  fastRestart(),
 		"memory":                                          quiet(takes("hog", mostMemory)),
@@ -232,6 +234,9 @@ func TestEveryBrokenPromiseOfNodestatusIsFound(t *testing.T) {
 		{"a second pod goes while one refuses to die", sabotage{scenario: stubborn(20 * time.Second), call: and(func(r *podsyncv1.StopPodRequest) {
 			r.Pod.Name, r.Pod.Uid = "other", "uid-other"
 		})}, "though pod hog was stopped for memory.available"},
+		{"a second pod goes while podsync has not answered about the first", sabotage{scenario: memoryHog, call: besideUnanswered("other")}, "though pod hog was stopped for memory.available"},
+		{"a stop that is held back has figures of before", sabotage{scenario: laterShorter(), call: heldBack(30 * time.Second)}, "by figures that were not so"},
+		{"a stop that podsync did not hear of is not asked for again", sabotage{scenario: onlyHog(), call: failsOnce()}, "and nobody goes"},
 		{"who refuses to die is waited for without end", sabotage{scenario: stubborn(time.Hour), call: afterFirst()}, "and nobody goes"},
 		{"nodestatus forgets that a pod is ending", sabotage{scenario: nodestatusDies(), call: func(ctx context.Context, _ *world, c call, do calls) (proto.Message, error) {
 			out, err := do(ctx, c.req)

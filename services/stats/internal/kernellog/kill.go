@@ -60,19 +60,21 @@ type choice struct {
 
 // group are processes that are killed with one that was told of, each with a line like its own.
 type group struct {
-	since  time.Time
+	// at is when the last line about them was.
+	at     time.Time
 	system bool
 	// newest is the last of them.
 	newest Kill
 }
 
-// together is how long after its first line the last one of a group may come: the kernel
-// writes them in one go.
-const together = time.Second
+// together is how long after one line of a group the next one may come: the kernel writes them
+// in one go, and a serial line takes some hundredths of a second for each. The kernel may leave
+// out what it says of a kill of its own that comes later, and only the time tells it from these.
+const together = 100 * time.Millisecond
 
 // has says whether a kill is of one of the group.
 func (g *group) has(k Kill) bool {
-	return g != nil && k.System == g.system && k.Time.Sub(g.since) < together
+	return g != nil && k.System == g.system && k.Time.Sub(g.at) < together
 }
 
 // newKillReader knows what kernels write. The line that a process was killed is always
@@ -112,7 +114,7 @@ func (r *killReader) read(record Record, boot time.Time) (Kill, bool) {
 			out.Cgroup, out.Limit = r.said.cgroup, r.said.limit
 		}
 		if r.group.has(out) {
-			r.group.newest = out
+			r.group.newest, r.group.at = out, out.Time
 			return Kill{}, false
 		}
 		r.last, r.group = out, nil
@@ -137,7 +139,7 @@ func (r *killReader) grouped(at time.Time) (late Kill, found bool) {
 	if g := r.group; g != nil && g.newest.PID != 0 && g.newest.PID != r.last.PID {
 		r.last, late, found = g.newest, g.newest, true
 	}
-	r.group = &group{since: at, system: r.last.System}
+	r.group = &group{at: at, system: r.last.System}
 	return late, found
 }
 
