@@ -55,6 +55,11 @@ func (r *runner) runInMachine(ctx context.Context, g group, o order) error {
 	return cmd.Run()
 }
 
+// busPolicy has the machine's bus let none but root say that the machine goes down, as an
+// installation of polylet does. Without it nobody is heeded who cannot be asked who he is,
+// and the suite is gone as soon as it has spoken.
+const busPolicy = "polylet.dbus.conf"
+
 // fillPayload puts the run's programs, images and order where the machine has them.
 func (r *runner) fillPayload(ctx context.Context, g group, payload string) error {
 	bin := filepath.Join(payload, "bin")
@@ -76,6 +81,9 @@ func (r *runner) fillPayload(ctx context.Context, g group, payload string) error
 	}
 	if out, err := exec.CommandContext(ctx, "cp", "-a", r.images, filepath.Join(payload, "images")).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy the images: %w: %s", err, out)
+	}
+	if err := copyFile(filepath.Join(r.root, "deploy/systemd", busPolicy), filepath.Join(payload, busPolicy), 0o644); err != nil {
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(payload, vm.Environment), []byte("ARGUMENTS=\n"), 0o644); err != nil {
 		return err

@@ -154,6 +154,10 @@ func settleMachine(o order) error {
 		if err := os.Remove("/etc/systemd/system/systemd-logind.service"); err != nil {
 			return err
 		}
+		if o.Agent == agentPolylet {
+			all = append(all, []string{"install", "-D", "-m", "0644", filepath.Join(vm.PayloadAt, busPolicy), "/usr/share/dbus-1/system.d/polylet.conf"},
+				[]string{"systemctl", "reload", "dbus.service"})
+		}
 		all = append(all, []string{"systemctl", "daemon-reload"}, []string{"systemctl", "start", "systemd-logind.service"})
 	}
 	if o.Swap > 0 {
