@@ -20,6 +20,8 @@ const (
 	least = 2500 * time.Millisecond
 	// patience is how long beyond its time a pod is waited for.
 	patience = 30 * time.Second
+	// inHand is how long before a call the figures may have been read that it is made by.
+	inHand = 100 * time.Millisecond
 	// emptying is how long after its end a pod's volumes are waited for.
 	emptying = 10 * time.Second
 )
@@ -116,7 +118,7 @@ func (j *judge) shortageLocked(p *pod, a *asked) {
 			continue
 		}
 		then, tight := j.windowLocked(k.r)
-		if c := j.cleared[k.r]; tight && c.After(then) {
+		if c := j.cleared[k.r].Add(-inHand); tight && c.After(then) {
 			then = c
 		}
 		lowest, most := j.w.machine.leftSince(k.r, then)
