@@ -154,7 +154,8 @@ func (c *Controller) askOne(ctx context.Context, service string) (Report, error)
 
 // reports are what services say of themselves now, of those that answer. Of those that run
 // with another change, which is not known to be good, it is what they said before that.
-// silent are those that do not answer: that they do not afterwards says nothing.
+// silent are those that do not answer and of which no process is known: that they do not
+// afterwards says nothing.
 func (c *Controller) reports(ctx context.Context, services []string) (out map[string]Report, silent []string) {
 	out = map[string]Report{}
 	if c.trial != nil {
@@ -167,7 +168,7 @@ func (c *Controller) reports(ctx context.Context, services []string) (out map[st
 		}
 		if report, answers := c.awaitAnswer(ctx, service); answers {
 			out[service] = report
-		} else {
+		} else if _, runs := c.node.Processors(service); !runs {
 			silent = append(silent, service)
 		}
 	}

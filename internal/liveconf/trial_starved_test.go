@@ -104,3 +104,21 @@ func TestAServiceThatEndsAgainAndAgainIsJudgedWhateverTheMachineHasToDo(t *testi
 		}
 	})
 }
+
+// A start takes minutes there, and longer than a change is tried for.
+func TestAChangeIsNotGoodSinceAServiceWithoutAProcessorWasSilentBeforeItCame(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.after(2 * time.Minute)
+		f.with(func() { f.missing, f.processors = "podsync", as(schedstat.Times{Waited: 900 * time.Millisecond}) })
+		f.after(5 * time.Second)
+		f.write("maxPods: 105\n")
+		if _, state, _ := f.after(3 * time.Minute); state.Phase == Good {
+			t.Errorf("podsync never ran it: %+v", state)
+		}
+		f.with(func() { f.missing, f.crashes = "", crashesWith("podsync", 105) })
+		f.run("podsync")
+		if l, state, _ := f.after(30 * time.Minute); l.Config.MaxPods != 100 {
+			t.Errorf("podsync ends with it each time, and nothing goes back: %d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,14 +43,53 @@ func Open() (io.ReadCloser, error) {
 		if err := unix.SetNonblock(0, true); err != nil {
 			return nil, fmt.Errorf("read the kernel's log on the standard input: %w", err)
 		}
-		return os.NewFile(0, Path), nil
+		return newTail(os.NewFile(0, Path))
 	}
 	file, err := os.OpenFile(Path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the kernel's log: %w: give it to stats as its standard input (StandardInput=file:%s), or CAP_SYSLOG", err, Path)
 	}
-	return file, nil
+	return newTail(file)
 }
+
+// tail reads a log whose end it notices.
+type tail struct {
+	*os.File
+	raw     syscall.RawConn
+	drained atomic.Bool
+}
+
+func newTail(file *os.File) (*tail, error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read the kernel's log: %w", err), file.Close())
+	}
+	return &tail{File: file, raw: raw}, nil
+}
+
+// Read waits for a record, as the file's does.
+func (t *tail) Read(p []byte) (n int, err error) {
+	waits := t.raw.Read(func(fd uintptr) bool {
+		for n, err = unix.Read(int(fd), p); errors.Is(err, unix.EINTR); {
+			n, err = unix.Read(int(fd), p)
+		}
+		if errors.Is(err, unix.EAGAIN) {
+			t.drained.Store(true)
+			return false
+		}
+		return true
+	})
+	switch {
+	case waits != nil:
+		return 0, waits
+	case n == 0 && err == nil:
+		return 0, io.EOF
+	}
+	return max(n, 0), err
+}
+
+// live says whether all that there was at first has been read.
+func (t *tail) live() bool { return t.drained.Load() }
 
 // Config is what a Log needs.
 type Config struct {
@@ -124,6 +164,11 @@ func (l *Log) follow(ctx context.Context, file io.Reader) error {
 			continue
 		}
 		if kill, ok := reader.read(record, l.cfg.Boot()); ok {
+			// Nobody steers the clock that records are written by: in a year it may be half
+			// an hour away from the others, and what has just happened would seem old.
+			if t, knows := file.(interface{ live() bool }); knows && t.live() {
+				kill.Time = time.Now()
+			}
 			l.keep(kill)
 		}
 	}

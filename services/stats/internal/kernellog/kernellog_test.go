@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 // log gives a record with each Read, and then what end says or waits.
@@ -138,5 +140,53 @@ func TestTheMachinesOwnLogIsRead(t *testing.T) {
 	}
 	if boot := Boot(); time.Since(boot) <= 0 {
 		t.Errorf("the machine will start at %s", boot)
+	}
+}
+
+func TestWhatIsReadAsItHappensIsOfNowWhateverTheKernelsClockSays(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	own, err := newTail(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot := time.Now().Add(-time.Hour)
+	l := New(Config{Open: func() (io.ReadCloser, error) { return own, nil }, Boot: func() time.Time { return boot }})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	defer func() {
+		if cancel(); <-done != nil {
+			t.Error("it does not end")
+		}
+	}()
+	next := func(sequence uint64) Kill {
+		t.Helper()
+		if _, err := w.WriteString(kill(int(sequence))); err != nil {
+			t.Fatal(err)
+		}
+		if sequence == 1 {
+			go func() { done <- l.Run(ctx) }()
+		}
+		for {
+			kills, more := l.After(sequence - 1)
+			if len(kills) > 0 {
+				return kills[0]
+			}
+			select {
+			case <-more:
+			case <-time.After(time.Minute):
+				t.Fatal("it is not read")
+			}
+		}
+	}
+	if got := next(1).Time; !got.Equal(boot.Add(5 * time.Second)) {
+		t.Errorf("what was there before is of %v", got)
+	}
+	eventually.True(t, "all is read", own.live)
+	if got := time.Since(next(2).Time); got > 30*time.Minute {
+		t.Errorf("what was read as it happened is %v old", got)
 	}
 }
