@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/internal/testkit/eventually"
 )
 
 var (
@@ -80,7 +83,9 @@ type neighbour struct {
 	next      uint16 // source port
 }
 
-func newNeighbour(t *testing.T) *neighbour {
+// newNeighbour is there when the node's own address has answered it at port: until the
+// kernel has heard that the link is up it drops what the node sends.
+func newNeighbour(t *testing.T, port uint16) *neighbour {
 	t.Helper()
 	link, err := net.InterfaceByName("far")
 	if err != nil {
@@ -95,10 +100,44 @@ func newNeighbour(t *testing.T) *neighbour {
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: proto, Ifindex: link.Index}); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 30}); err != nil {
+	n := &neighbour{fd: fd, index: link.Index, next: 40000}
+	n.waits(t, unix.Timeval{Usec: 100_000})
+	eventually.True(t, "the node's own address does not answer", func() bool {
+		n.next++
+		n.send(t, syn(own, n.next, port))
+		for {
+			to, ok, err := n.receive()
+			if err != nil || ok && to == n.next {
+				return err == nil
+			}
+		}
+	})
+	n.waits(t, unix.Timeval{Sec: 30})
+	return n
+}
+
+// own is the node's own address.
+var own = net.IPv4(10, 9, 9, 1)
+
+// waits says for how long an answer is waited for.
+func (n *neighbour) waits(t *testing.T, d unix.Timeval) {
+	t.Helper()
+	if err := unix.SetsockoptTimeval(n.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &d); err != nil {
 		t.Fatal(err)
 	}
-	return &neighbour{fd: fd, index: link.Index, next: 40000}
+}
+
+// receive is to which port the next frame answers; ok is false when it does not answer us.
+func (n *neighbour) receive() (to uint16, ok bool, err error) {
+	f := make([]byte, 2000)
+	size, _, err := unix.Recvfrom(n.fd, f, 0)
+	if errors.Is(err, unix.EINTR) {
+		return 0, false, nil
+	}
+	if err != nil || size < 14+20+20 || f[14+9] != unix.IPPROTO_TCP || f[14+20+13]&0x12 != 0x12 || string(f[:6]) != string(far) {
+		return 0, false, err
+	}
+	return binary.BigEndian.Uint16(f[14+20+2:]), true, nil
 }
 
 // reaches says whether a connection to to:port is answered. The node's own
@@ -107,21 +146,15 @@ func (n *neighbour) reaches(t *testing.T, to net.IP, port uint16) bool {
 	t.Helper()
 	n.next += 2
 	n.send(t, syn(to, n.next, port))
-	n.send(t, syn(net.IPv4(10, 9, 9, 1), n.next+1, port))
-	frame, answered := make([]byte, 2000), false
+	n.send(t, syn(own, n.next+1, port))
+	answered := false
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-		size, _, err := unix.Recvfrom(n.fd, frame, 0)
-		if err != nil {
+		switch from, ok, err := n.receive(); {
+		case err != nil:
 			t.Fatalf("the node's own address does not answer either: %v", err)
-		}
-		f := frame[:size]
-		if size < 14+20+20 || f[14+9] != unix.IPPROTO_TCP || f[14+20+13]&0x12 != 0x12 || string(f[:6]) != string(far) {
-			continue // no SYN-ACK for us
-		}
-		switch binary.BigEndian.Uint16(f[14+20+2:]) {
-		case n.next:
+		case ok && from == n.next:
 			answered = true
-		case n.next + 1:
+		case ok && from == n.next+1:
 			return answered
 		}
 	}
@@ -200,7 +233,7 @@ func TestNobodyOutsideReachesTheLoopbackNetwork(t *testing.T) {
 			}
 			defer server.Close()
 			port := uint16(server.Addr().(*net.TCPAddr).Port)
-			n, loopback := newNeighbour(t), net.IPv4(127, 0, 0, 1)
+			n, loopback := newNeighbour(t, port), net.IPv4(127, 0, 0, 1)
 			if !n.reaches(t, loopback, port) {
 				t.Fatal("a neighbour does not reach the loopback network even without a firewall: the test shows nothing")
 			}
