@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -56,5 +57,30 @@ func TestWhoFreesADiskWheneverSomethingIsReclaimedAndFillsItAgainGoes(t *testing
 		})
 		w.pass(2 * time.Minute)
 		w.wantStops("in two minutes", "dodger")
+	})
+}
+
+func TestWhatAReclaimFoundBeforeStatsWasAwayIsNotAllThatThereIsAfterIt(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("small", 1, 10*mi)
+		n := 0
+		w.set(func() {
+			w.otherDisk = 950 * mi
+			w.reclaims = func() {
+				if n++; n > 1 {
+					w.set(func() { w.otherDisk = 100 * mi })
+				}
+				time.Sleep(3 * time.Second)
+			}
+		})
+		w.pass(time.Second)
+		w.set(func() { w.statsErr = errors.New("away") })
+		time.Sleep(26 * time.Second) // no frame; images come meanwhile
+		w.set(func() { w.statsErr = nil })
+		w.pass(20 * time.Second)
+		w.wantStops("images can be freed by now")
+		if n != 2 {
+			t.Errorf("reclaimed %d times", n)
+		}
 	})
 }

@@ -98,39 +98,37 @@ func TestWhoIsChosenByAnotherSignalOfMemoryThanTheFirstIsWaitedForToo(t *testing
 	})
 }
 
-// Three seconds before this process was started as much was left of what pods may use as now,
-// and of the node there is less by now: podsync says which of them it was.
+// stoppedBefore has the first of two pods be ended since three seconds before this process was
+// started, when so much was left.
+func (a allocatable) stoppedBefore(other uint64, signal, left string) {
+	a.pod("first", 430*mi, 0)
+	a.pod("second", 330*mi, 0)
+	a.set(func() {
+		a.otherMemory = other
+		a.endings = map[types.UID]Ending{"first": {
+			Reason: "Evicted", Since: time.Now().Add(-3 * time.Second), Grace: time.Second, Signal: signal,
+			Message: "The node was low on resource: memory. Threshold quantity: 100Mi, available: " + left + ". ",
+		}}
+		a.takes["first"] = time.Hour
+	})
+}
+
+// As much was left of what pods may use as now, and of the node there is less by now: podsync
+// says which of them it was.
 func TestAStopOfARunBeforeIsMeasuredByTheSignalThatItWasChosenBy(t *testing.T) {
 	for signal, want := range map[string][]string{threshold.AllocatableMemory: nil, threshold.Memory: {"second"}} {
 		withAllocatable(t, func(a allocatable) {
-			a.pod("first", 430*mi, 0)
-			a.pod("second", 330*mi, 0)
-			a.set(func() {
-				a.otherMemory = 230 * mi
-				a.endings = map[types.UID]Ending{"first": {
-					Reason: "Evicted", Since: time.Now().Add(-3 * time.Second), Grace: time.Second, Signal: signal,
-					Message: "The node was low on resource: memory. Threshold quantity: 100Mi, available: 40Mi. ",
-				}}
-				a.takes["first"] = time.Hour
-			})
+			a.stoppedBefore(230*mi, signal, "40Mi")
 			a.passes(6 * time.Second)
 			a.wantStops("it was chosen by "+signal, want...)
 		})
 	}
 }
 
-// Three seconds before this process was started 60Mi were left of the node.
+// 60Mi were left of the node.
 func TestAStopOfARunBeforeIsNotMeasuredByAnotherSignalOfMemory(t *testing.T) {
 	withAllocatable(t, func(a allocatable) {
-		a.pod("first", 430*mi, 0)
-		a.pod("second", 330*mi, 0)
-		a.set(func() {
-			a.otherMemory = 180 * mi
-			a.endings = map[types.UID]Ending{"first": {
-				Reason: "Evicted", Since: time.Now().Add(-3 * time.Second), Grace: time.Second,
-				Message: "The node was low on resource: memory. Threshold quantity: 100Mi, available: 60Mi. ",
-			}}
-		})
+		a.stoppedBefore(180*mi, "", "60Mi")
 		a.passes(3 * time.Second)
 		a.wantStops("after the start")
 	})

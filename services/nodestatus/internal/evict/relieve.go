@@ -57,6 +57,9 @@ func (l *Loop) try(ctx context.Context, m pressure.Met, due []pressure.Met, layo
 		return // The loop hears of its end.
 	}
 	if old := age(m.By, now).Abs(); old > oldest {
+		if disk && l.reclaim != nil && l.reclaim.finished() {
+			l.learn() // What came meanwhile it has not seen.
+		}
 		l.hold(ctx, m, soon, fmt.Sprintf("the newest figures are %s old: nobody knows whether it is still so", old.Round(time.Second)))
 		return
 	}

@@ -164,8 +164,8 @@ func (l *Log) follow(ctx context.Context, file io.Reader) error {
 			continue
 		}
 		if kill, ok := reader.read(record, l.cfg.Boot()); ok {
-			// Nobody steers the clock that records are written by: in a year it may be half
-			// an hour away from the others, and what has just happened would seem old.
+			// Nobody steers the clock that records are written by, as NTP does the others: what
+			// has just happened could seem old after months.
 			if t, knows := file.(interface{ live() bool }); knows && t.live() {
 				kill.Time = time.Now()
 			}
