@@ -118,6 +118,9 @@ type record struct {
 	id        string // of the container that ended
 	endedAt   time.Time
 	code      int32
+	// removed: the runtime has forgotten that one; lost: how its pod has ended may have been
+	// kept by podsync alone then, and that is damaged.
+	removed, lost bool
 	// round is the facts' rounds at the last start, madeFor the round that podsync
 	// made it for; stopped: podsync ended it.
 	round   int

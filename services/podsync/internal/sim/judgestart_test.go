@@ -55,6 +55,8 @@ func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
 		j.exited(tr, f, r)
 	case tr.To == fakecri.Removed && len(r.live) > 0 && r.live[tr.ID]:
 		j.violationLocked("container %s of pod %s was removed while it ran", tr.Name, tr.Pod)
+	case tr.To == fakecri.Removed && r.ended && r.id == tr.ID:
+		r.removed = true
 	}
 }
 
@@ -153,7 +155,7 @@ func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string,
 	}
 	r.starts++
 	r.round, r.madeFor, r.stopped = f.rounds, round, false
-	r.made, r.sandbox, r.startedAt, r.ended = made, tr.SandboxID, tr.At, false
+	r.made, r.sandbox, r.startedAt, r.ended, r.removed, r.lost = made, tr.SandboxID, tr.At, false, false, false
 }
 
 // restarted checks that a start after an end is allowed, and not too early.
@@ -170,6 +172,9 @@ func (j *judge) restarted(tr fakecri.Transition, f *facts, r *record, fresh bool
 	case byRound:
 		return
 	case fresh && (again || r.stopped || j.wasAsked(tr.PodUID, r.id)), anew: // a changed definition ends what runs, and starts nothing that has finished
+		r.wait = 0
+		return
+	case !again && r.lost:
 		r.wait = 0
 		return
 	case !again:

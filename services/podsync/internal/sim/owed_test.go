@@ -53,13 +53,16 @@ func (j *judge) told(results []*podsyncv1.ProbeResult) {
 	}
 }
 
-// damaged notes that what podsync keeps of probes is damaged. What it had kept when it
-// died is not known to the next one then.
+// damaged notes that what podsync keeps of probes, and of pods that have ended, is damaged.
+// What it had kept when it died is not known to the next one then.
 func (j *judge) damaged() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	clear(j.failures)
 	j.forgetEvictionsLocked()
+	for _, r := range j.names {
+		r.lost = r.ended && r.removed
+	}
 	if j.away {
 		j.unsureLocked()
 	}

@@ -140,6 +140,8 @@ func (s *State) succeeded(o Outcome) Noted {
 		s.StopUnkept = false
 	case podstate.KeepStatus:
 		s.StatusKept = true
+	case podstate.MakeSandbox:
+		s.initsBegin()
 	case podstate.StopSandbox:
 		s.StoppedSandboxes[a.ID] = true
 	case podstate.TeardownVolumes:
@@ -153,6 +155,21 @@ func (s *State) succeeded(o Outcome) Noted {
 		s.Cleaned.API = true
 	}
 	return Noted{}
+}
+
+// initsBegin notes that the init containers run, in a new sandbox, maybe once more: what was
+// found of the images of who comes after them was before that is due.
+func (s *State) initsBegin() {
+	if s.Pod == nil || len(s.Pod.Spec.InitContainers) == 0 {
+		return
+	}
+	first := s.Pod.Spec.InitContainers[0].Name
+	for name, img := range s.Images {
+		if c, _ := podutil.Container(s.Pod, name); c != nil && name != first {
+			img.Early = true
+			s.Images[name] = img
+		}
+	}
 }
 
 // imageOf is the image that the spec names now for what a PullImage pulls; empty when

@@ -80,6 +80,32 @@ func TestAfterAStartThatFailedItsImagesAreLookedForAnew(t *testing.T) {
 	}
 }
 
+// A sandbox goes down when a start was about to be made in it.
+func TestAnImageThatWasFoundInTheSandboxBeforeIsLookedForOnceMoreAfterTheInitContainers(t *testing.T) {
+	for first, want := range map[string]map[string]bool{"": {"a": false}, "i": {"i": false, "j": true, "a": true}} {
+		pod := testPod(v1.RestartPolicyAlways, "a")
+		if first != "" {
+			pod = withInit(pod, first, "j")
+		}
+		s := NewState("u")
+		s.Want(pod)
+		key := podstate.VolumeKey("v")
+		s.Images[key] = Image{Ref: "x"}
+		for name := range want {
+			s.Images[name] = Image{Ref: "x"}
+		}
+		s.Ended(Outcome{Action: podstate.Action{Key: podstate.Key{Kind: podstate.MakeSandbox}}})
+		for name, early := range want {
+			if s.Images[name].Early != early {
+				t.Errorf("of %q with %d init containers: %+v", name, len(pod.Spec.InitContainers), s.Images[name])
+			}
+		}
+		if s.Images[key].Early {
+			t.Error("a volume's image waits for no init container")
+		}
+	}
+}
+
 // The state's own time is that of the last plan, and a look at an image may take longer
 // than what it finds counts: it would be looked for again and again.
 func TestAnImageIsAsOldAsTheEndOfItsPull(t *testing.T) {
