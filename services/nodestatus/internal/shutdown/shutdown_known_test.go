@@ -52,3 +52,25 @@ func TestPodsHaveTheirTimeWhateverTheClockIsSetTo(t *testing.T) {
 		}
 	}
 }
+
+func TestAPodWhoseStopWasTakenLateInItsGroupsTimeIsWaitedForWhileTheMachineHasTime(t *testing.T) {
+	for taken, want := range map[time.Duration]string{
+		19500 * time.Millisecond: "\n20s dns ended\n24s web ended\n24s done",
+		500 * time.Millisecond:   "\n20s dns ended\n20s done\n40s web ended",
+	} {
+		got := running(t, []Pod{pod("web", 0), pod("dns", systemCritical)}, func(w *world) {
+			w.takes["web"] = 5 * time.Second
+			if taken < time.Second {
+				w.takes["web"] = 40 * time.Second // It has had its time.
+			}
+			w.edit(func() { w.refuses = true })
+			w.begin()
+			time.Sleep(taken)
+			w.edit(func() { w.refuses = false })
+			time.Sleep(time.Minute)
+		})
+		if !strings.HasSuffix(got, want) {
+			t.Errorf("taken after %s: it went\n%s\nwant\n%s", taken, got, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -94,8 +95,8 @@ type stopper struct {
 	// tried is the run of podsync in which a pod's stop was asked for last, asked that in
 	// which it was taken, never that in which podsync said that it does not stop it.
 	tried, asked, never map[string]uint64
-	// late are pods that were stopped after the time of their group, also where that was over
-	// when this process began.
+	// late are pods whose stop was taken in the second half of the time that this process had
+	// for their group, or after it.
 	late map[string]bool
 }
 
@@ -112,12 +113,13 @@ func (s *stopper) end(ctx context.Context, seen *view, groups []Group, i int, un
 	// A podsync that does not answer takes no other group's time.
 	asking, cancel := context.WithTimeout(ctx, max(time.Until(until), leastAsking))
 	defer cancel()
+	half := time.Now().Add(time.Until(until) / 2)
 	said, over := false, g.Period > 0 && !until.After(time.Now())
 	for {
 		now := seen.get()
 		running := s.running(now, of)
-		for _, p := range running {
-			s.late[p.UID] = s.late[p.UID] || over
+		if over {
+			s.setLate(running)
 		}
 		if len(running) == 0 && now.whole {
 			return
@@ -127,8 +129,12 @@ func (s *stopper) end(ctx context.Context, seen *view, groups []Group, i int, un
 			klog.FromContext(ctx).Info("The pods of a priority are ended, for the machine goes down", "priority", g.Priority, "pods", len(running), "after", time.Until(until))
 		}
 		var retry <-chan time.Time
+		unasked := s.unasked(running, now.life)
 		if !s.ask(asking, running, now.life, g.Period) {
 			retry = time.After(again)
+		}
+		if time.Now().After(half) {
+			s.setLate(slices.DeleteFunc(unasked, func(p Pod) bool { return s.asked[p.UID] != now.life }))
 		}
 		s.endAgain(asking, now, func(p Pod) bool { return groupOf(groups, p.Priority) < i }, g.Period)
 		if len(s.running(now, of)) == 0 && now.whole {
@@ -151,14 +157,17 @@ func (s *stopper) end(ctx context.Context, seen *view, groups []Group, i int, un
 // It is asked once, for it is others' time.
 func (s *stopper) endAgain(ctx context.Context, now sight, of func(Pod) bool, grace time.Duration) {
 	pods := s.running(now, func(p Pod) bool { return s.tried[p.UID] != now.life && of(p) })
-	for _, p := range pods {
-		s.late[p.UID] = true
-	}
+	s.setLate(pods)
 	s.ask(ctx, pods, now.life, grace)
 }
 
-// lateRunning are how many of the pods that were stopped after the time of their group
-// have not ended.
+func (s *stopper) setLate(pods []Pod) {
+	for _, p := range pods {
+		s.late[p.UID] = true
+	}
+}
+
+// lateRunning are how many of the late pods have not ended.
 func (s *stopper) lateRunning(now sight) int {
 	return len(s.running(now, func(p Pod) bool { return s.late[p.UID] }))
 }
