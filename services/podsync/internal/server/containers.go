@@ -16,6 +16,11 @@ import (
 // WatchContainers implements PodSyncService.
 func (s *Server) WatchContainers(_ *podsyncv1.WatchContainersRequest, stream grpc.ServerStreamingServer[podsyncv1.WatchContainersResponse]) error {
 	ctx := stream.Context()
+	select { // The first frame replaces all that the caller knows of a run before this one.
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.deps.Table.Whole():
+	}
 	sub := s.deps.Table.Subscribe(ctx)
 	defer sub.Close()
 	for {

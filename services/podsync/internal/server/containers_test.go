@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
@@ -11,6 +13,7 @@ import (
 func TestContainersComeAsASnapshotAndThenChanges(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		r.addRunning()
+		r.table.SetWhole()
 		r.table.SetVolumes(podcache.Volumes{UID: "u", Volumes: []podcache.Volume{{Name: "v", HostPath: "/v", Ephemeral: true}}})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -37,6 +40,37 @@ func TestContainersComeAsASnapshotAndThenChanges(t *testing.T) {
 				t.Fatalf("frame %v, error %v", frame, err)
 			}
 			gone += len(frame.GetRemovedIds()) + len(frame.GetRemovedVolumePodUids())
+		}
+	})
+}
+
+func TestNothingIsSaidOfContainersBeforeAllThatTheRuntimeHasIsKnown(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stream, err := r.client.WatchContainers(ctx, &podsyncv1.WatchContainersRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		frames := make(chan *podsyncv1.WatchContainersResponse, 1)
+		go func() {
+			if frame, err := stream.Recv(); err == nil {
+				frames <- frame
+			}
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(frames) > 0 {
+			t.Fatalf("said too early: %v", <-frames)
+		}
+		r.addRunning()
+		r.table.SetWhole()
+		synctest.Wait()
+		if len(frames) == 0 {
+			t.Fatal("nothing is said")
+		}
+		if first := <-frames; !first.GetSnapshot() || len(first.GetSandboxes()) != 1 {
+			t.Fatalf("frame %v", first)
 		}
 	})
 }

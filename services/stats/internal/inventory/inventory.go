@@ -108,6 +108,8 @@ type Table struct {
 	view View
 	// shared says that view was handed out and has to be copied before a change.
 	shared bool
+	// earlier are the pods whose volumes are those that the podsync before this one said.
+	earlier map[string]bool
 	// changed is closed with the next change; nil while nobody has asked for it.
 	changed chan struct{}
 }
@@ -138,7 +140,9 @@ func (t *Table) PodsCgroup() string {
 	return t.view.PodsCgroup
 }
 
-// Apply takes a frame in.
+// Apply takes a frame in. A podsync that was started anew says of all sandboxes and containers
+// at once, and of a pod's volumes when it has looked at them: until then those stand that it
+// said before, of pods that it still has.
 func (t *Table) Apply(c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,8 +164,15 @@ func (t *Table) Apply(c Change) {
 	for _, k := range c.Containers {
 		next.Containers[k.ID] = over(k, t.view.Containers[k.ID])
 	}
+	if c.Snapshot {
+		t.earlier = map[string]bool{}
+		for uid, v := range t.view.Volumes {
+			next.Volumes[uid], t.earlier[uid] = v, true
+		}
+	}
 	for _, v := range c.Volumes {
 		next.Volumes[v.Pod.UID] = v
+		delete(t.earlier, v.Pod.UID)
 	}
 	for _, id := range c.RemovedIDs {
 		delete(next.Sandboxes, id)
@@ -169,11 +180,34 @@ func (t *Table) Apply(c Change) {
 	}
 	for _, uid := range c.RemovedVolumes {
 		delete(next.Volumes, uid)
+		delete(t.earlier, uid)
 	}
+	t.dropEarlierLocked(next)
 	t.view, t.shared = next, false
 	if t.changed != nil {
 		close(t.changed)
 		t.changed = nil
+	}
+}
+
+// dropEarlierLocked drops what an earlier podsync said of the volumes of pods of which nothing
+// is left.
+func (t *Table) dropEarlierLocked(next View) {
+	if len(t.earlier) == 0 {
+		return
+	}
+	there := map[string]bool{}
+	for _, s := range next.Sandboxes {
+		there[s.Pod.UID] = true
+	}
+	for _, k := range next.Containers {
+		there[k.Pod.UID] = true
+	}
+	for uid := range t.earlier {
+		if !there[uid] {
+			delete(next.Volumes, uid)
+			delete(t.earlier, uid)
+		}
 	}
 }
 

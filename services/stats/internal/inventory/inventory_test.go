@@ -31,6 +31,37 @@ func TestASnapshotReplacesAndAChangeAdds(t *testing.T) {
 	}
 }
 
+// Else a pod had used nothing of the disk while podsync was looking, and another went for it.
+func TestVolumesStandOverARestartOfPodsyncUntilItSaysWhatThereIsOfThem(t *testing.T) {
+	gone, torn := Pod{UID: "gone"}, Pod{UID: "torn"}
+	sandboxes := []Sandbox{{ID: "s", Pod: pod}, {ID: "t", Pod: torn}}
+	volumes := func(p Pod, names ...string) (out PodVolumes) {
+		out.Pod = p
+		for _, name := range names {
+			out.Volumes = append(out.Volumes, Volume{Name: name})
+		}
+		return out
+	}
+	var table Table
+	wants := func(when string, want ...PodVolumes) {
+		t.Helper()
+		all := map[string]PodVolumes{}
+		for _, v := range want {
+			all[v.Pod.UID] = v
+		}
+		if diff := cmp.Diff(all, table.View().Volumes); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	table.Apply(Change{Snapshot: true, Sandboxes: append(sandboxes, Sandbox{ID: "g", Pod: gone}), Volumes: []PodVolumes{volumes(pod, "a"), volumes(torn, "b"), volumes(gone, "c")}})
+	table.Apply(Change{Snapshot: true, Sandboxes: sandboxes})
+	wants("it was started anew", volumes(pod, "a"), volumes(torn, "b"))
+	table.Apply(Change{Volumes: []PodVolumes{volumes(pod, "new")}})
+	wants("it has looked at one", volumes(pod, "new"), volumes(torn, "b"))
+	table.Apply(Change{RemovedIDs: []string{"s", "t"}})
+	wants("nothing is left of both", volumes(pod, "new"))
+}
+
 func TestPresentPodsHaveTheNewestSandboxAndWhatRuns(t *testing.T) {
 	var table Table
 	table.Apply(Change{

@@ -61,6 +61,9 @@ type EntryKey struct {
 // concurrent use.
 type Table struct {
 	store *watch.Store[EntryKey, Entry]
+	// whole is closed when it has all that the runtime had when this process was started.
+	whole     chan struct{}
+	wholeOnce sync.Once
 
 	mu   sync.RWMutex
 	pods map[types.UID]*podRows
@@ -73,7 +76,7 @@ type podRows struct {
 
 // NewTable returns an empty table of a process with this epoch.
 func NewTable(epoch uint64) *Table {
-	return &Table{store: watch.NewStore[EntryKey, Entry](epoch, sameEntry), pods: map[types.UID]*podRows{}}
+	return &Table{store: watch.NewStore[EntryKey, Entry](epoch, sameEntry), whole: make(chan struct{}), pods: map[types.UID]*podRows{}}
 }
 
 func sameEntry(a, b Entry) bool {
@@ -127,6 +130,12 @@ func (t *Table) SetPod(uid types.UID, sandboxes []podstate.SandboxRow, container
 		t.store.Set(EntryKey{ID: c.ID}, Entry{Container: &c})
 	}
 }
+
+// SetWhole says that the table has all that the runtime had when this process was started.
+func (t *Table) SetWhole() { t.wholeOnce.Do(func() { close(t.whole) }) }
+
+// Whole is closed when it has. Who takes the table for all that there is waits for that.
+func (t *Table) Whole() <-chan struct{} { return t.whole }
 
 // SetPodsCgroup shows the cgroup above all pods, as it stands in the cgroup
 // filesystem.

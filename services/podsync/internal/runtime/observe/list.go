@@ -118,14 +118,17 @@ func (t *table) sweepLocked(seq uint64, uid types.UID, present map[string]bool, 
 				changed = t.buryLocked(id) || changed
 			}
 		}
-		if !p.known && todo[u] == nil {
-			p.known, changed = true, true
+		if todo[u] == nil {
+			changed = changed || !p.known
+			p.known = true
+			t.sawLocked(u)
 		}
 		if changed || first {
 			t.publishLocked(u)
 		}
 	}
 	if first {
+		t.awaitLocked(todo)
 		t.sink.RuntimeSeen()
 	}
 }
@@ -144,6 +147,7 @@ func (t *table) nameOf(uid types.UID) string {
 func (t *table) settle(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.sawLocked(uid)
 	if p := t.pods[uid]; p != nil && !p.known {
 		p.known = true
 		t.publishLocked(uid)

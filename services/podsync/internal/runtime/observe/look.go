@@ -113,6 +113,7 @@ func (o *Observer) relist(ctx context.Context) error {
 	for uid, w := range todo {
 		o.lookLater(ctx, uid, w)
 	}
+	o.first.Do(func() { o.background.Go(func() { o.awaitWhole(ctx) }) })
 	o.mu.Lock()
 	o.runtime.LastRelist = time.Now()
 	o.mu.Unlock()

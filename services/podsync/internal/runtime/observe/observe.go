@@ -55,6 +55,9 @@ type Sink interface {
 // Rows is the table that other services read; *podcache.Table has it.
 type Rows interface {
 	SetPod(uid types.UID, sandboxes []podstate.SandboxRow, containers []podstate.ContainerRow)
+	// SetWhole says once that it has all that the runtime had at the start, or that who waits
+	// for that waits no longer.
+	SetWhole()
 }
 
 // Config of an Observer; zero fields take their defaults.
@@ -97,6 +100,7 @@ type Observer struct {
 	tooLarge    []types.UID        // even by itself
 	trust       trust
 
+	first      sync.Once // the first list
 	background sync.WaitGroup
 }
 

@@ -25,10 +25,13 @@ type table struct {
 	sink     Sink
 	rows     Rows
 	messages messages
+	// whole is closed when all pods of the first list were looked at.
+	whole chan struct{}
 
 	mu         sync.Mutex
-	seq        uint64 // grows with each look; orders entries against lists
-	listed     bool   // a whole list was taken in
+	seq        uint64             // grows with each look; orders entries against lists
+	listed     bool               // a whole list was taken in
+	unseen     map[types.UID]bool // of the first whole list, not looked at yet
 	pods       map[types.UID]*pod
 	owner      map[string]types.UID // by sandbox and container id
 	tombstones map[string]tombstone
@@ -67,6 +70,7 @@ func newTable(sink Sink, rows Rows, said messages) *table {
 		sink:       sink,
 		rows:       rows,
 		messages:   said,
+		whole:      make(chan struct{}),
 		pods:       map[types.UID]*pod{},
 		owner:      map[string]types.UID{},
 		tombstones: map[string]tombstone{},
