@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,24 +14,40 @@ import (
 // twentieth is found at once.
 type large struct {
 	*Trees
+
+	mu    sync.Mutex
 	takes map[string]time.Duration
 	bytes map[string]uint64
+}
+
+// set changes what is in a directory, and how long it takes.
+func (l *large) set(path string, takes time.Duration, bytes uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.takes[path], l.bytes[path] = takes, bytes
+}
+
+func (l *large) of(path string) (takes time.Duration, bytes uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.takes[path], l.bytes[path]
 }
 
 // inLarge runs test beside them. One walk may take 30 seconds.
 func inLarge(t *testing.T, takes map[string]time.Duration, test func(ctx context.Context, l *large)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := &large{NewTrees(TreesConfig{Period: time.Minute, Deadline: 30 * time.Second, Forget: time.Hour}), takes, map[string]uint64{}}
+		l := &large{Trees: NewTrees(TreesConfig{Period: time.Minute, Deadline: 30 * time.Second, Forget: time.Hour}), takes: takes, bytes: map[string]uint64{}}
 		l.measureOne = func(ctx context.Context, d Directory, soFar func(Measured)) (Measured, error) {
-			m := Measured{Time: time.Now(), Tree: Tree{Bytes: l.bytes[d.Path] / 20 * 19, Inodes: 1}}
+			takes, bytes := l.of(d.Path)
+			m := Measured{Time: time.Now(), Tree: Tree{Bytes: bytes / 20 * 19, Inodes: 1}}
 			soFar(m)
 			select {
 			case <-ctx.Done():
 				return m, ctx.Err()
-			case <-time.After(l.takes[d.Path]):
+			case <-time.After(takes):
 			}
-			m.Bytes += l.bytes[d.Path] / 20
+			m.Bytes += bytes / 20
 			return m, nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -55,11 +72,11 @@ func (l *large) pass(ctx context.Context, d time.Duration, dirs ...Directory) (g
 func TestWhatWasRemovedFromADirectoryThatTakesLongIsNoticed(t *testing.T) {
 	for takes, within := range map[time.Duration]time.Duration{40 * time.Second: 5 * time.Minute, 8 * time.Minute: 30 * time.Minute, 24 * time.Hour: 80 * time.Minute} {
 		inLarge(t, map[string]time.Duration{"a": takes}, func(ctx context.Context, l *large) {
-			l.bytes["a"] = 2000
+			l.set("a", takes, 2000)
 			if got := l.pass(ctx, 30*time.Minute, Directory{Path: "a"})["a"]; got.Bytes < 1900 || got.Partly != (takes > longest) {
 				t.Errorf("takes %v: %+v", takes, got)
 			}
-			l.bytes["a"] = 100
+			l.set("a", takes, 100)
 			if got := l.pass(ctx, within, Directory{Path: "a"})["a"]; got.Bytes > 100 {
 				t.Errorf("takes %v: %+v after %v", takes, got, within)
 			}
@@ -70,11 +87,11 @@ func TestWhatWasRemovedFromADirectoryThatTakesLongIsNoticed(t *testing.T) {
 // One walk that counts less than another is no sign that anything was removed.
 func TestWhatALongWalkHasCountedStaysTheFigureForAnHour(t *testing.T) {
 	inLarge(t, map[string]time.Duration{"a": 40 * time.Second}, func(ctx context.Context, l *large) {
-		l.bytes["a"] = 2000
+		l.set("a", 40*time.Second, 2000)
 		if got := l.pass(ctx, 10*time.Minute, Directory{Path: "a"})["a"]; got.Bytes != 2000 || got.Partly {
 			t.Errorf("%+v", got)
 		}
-		l.takes["a"] = time.Hour
+		l.set("a", time.Hour, 2000)
 		if got := l.pass(ctx, 45*time.Minute, Directory{Path: "a"})["a"]; got.Bytes != 2000 || got.Partly {
 			t.Errorf("%+v", got)
 		}
@@ -94,9 +111,11 @@ func TestNoNamespacesLargeDirectoryIsKeptUpByTheManyOfAnother(t *testing.T) {
 		dirs = append(dirs, Directory{Path: path, Namespace: "theirs"})
 	}
 	inLarge(t, takes, func(ctx context.Context, l *large) {
-		l.bytes["ours"], l.bytes["small"] = 2000, 2000
+		l.set("ours", time.Minute, 2000)
+		l.set("small", time.Second, 2000)
 		l.pass(ctx, 30*time.Minute, dirs...)
-		l.bytes["ours"], l.bytes["small"] = 100, 100
+		l.set("ours", time.Minute, 100)
+		l.set("small", time.Second, 100)
 		if got := l.pass(ctx, 5*time.Minute, dirs...)["small"]; got.Bytes != 100 {
 			t.Errorf("%+v", got)
 		}
