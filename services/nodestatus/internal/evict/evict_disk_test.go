@@ -3,7 +3,9 @@ package evict
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/threshold"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
 
 func hardDisk() threshold.Settings {
@@ -40,6 +43,31 @@ func TestWhatNobodyNeedsIsReclaimedBeforeAPodGoes(t *testing.T) {
 		w.wantStops("not enough was", "hog")
 		if d := w.last(); d.Outcome != Evicted || d.Reclaimed == nil || d.Shortage.Signal != "nodefs.available" {
 			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// What a second look does not find has nothing to do with what was freed for another.
+func TestAReclaimIsNotSaidToBeEnoughBySomethingElseThatIsNotShort(t *testing.T) {
+	settings := hardDisk()
+	settings.Hard["nodefs.inodesFree"] = "10%"
+	in(t, settings, Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.otherDisk, w.inodesLeft = 420*mi, capacity/2
+		for range 3 {
+			w.pass(500 * time.Millisecond)
+			w.set(func() {
+				w.frame.Signals = append(slices.Clone(w.frame.Signals), pressure.Signal{Name: "nodefs.inodesFree", Available: 1, Capacity: capacity, Time: time.Now()})
+			})
+			w.moved.Set()
+			synctest.Wait()
+		}
+		w.pass(5 * time.Second)
+		w.wantStops("what was freed is not enough", "hog")
+		for _, d := range w.loop.View().Decisions {
+			if d.Outcome == Enough {
+				t.Errorf("%+v", d)
+			}
 		}
 	})
 }

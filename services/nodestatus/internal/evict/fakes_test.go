@@ -55,6 +55,8 @@ type world struct {
 	otherMemory, otherDisk uint64
 	// blind: stats says nothing of the disk, neither in a frame nor when it is asked.
 	blind bool
+	// inodesLeft is how many inodes a look finds to be free; 0 is that it does not say.
+	inodesLeft uint64
 	// pids are the processes of pods, of which there may be a thousand; nil: nothing is said.
 	pids map[string]uint64
 	// takes is how long a pod takes to end, by name; 0 is at once.
@@ -354,6 +356,10 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 	}}
 	if !brief && !w.blind {
 		out.Node.Fs = &statsapi.FsStats{Time: now, AvailableBytes: &disk, CapacityBytes: &whole}
+		if w.inodesLeft > 0 {
+			left := w.inodesLeft
+			out.Node.Fs.InodesFree, out.Node.Fs.Inodes = &left, &whole
+		}
 	}
 	if !brief {
 		most, running := int64(allPIDs), int64(allPIDs-w.pidsLeftLocked()) //nolint:gosec // At most a thousand.

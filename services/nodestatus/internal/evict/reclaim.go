@@ -40,6 +40,11 @@ func (r *reclaim) finished() bool {
 	}
 }
 
+// hasFreed says whether it was for this signal, and has finished; nil was for none.
+func (r *reclaim) hasFreed(signal string) bool {
+	return r != nil && r.by.Signal == signal && r.finished()
+}
+
 // covers says whether all of what was tried.
 func (r *reclaim) covers(what eviction.Reclaim) bool {
 	return (r.asked.Containers || !what.Containers) && (r.asked.Images || !what.Images)

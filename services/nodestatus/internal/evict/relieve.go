@@ -82,7 +82,7 @@ func (l *Loop) try(ctx context.Context, m pressure.Met, due []pressure.Met, layo
 		l.hold(ctx, m, soon, "stats does not say how much is left: nobody knows whether it is still so")
 	case l.fromBefore(m.By, now):
 		l.next[m.Signal] = now.Add(remeasured)
-	case !confirmed && disk && l.reclaim != nil && l.reclaim.finished():
+	case !confirmed && l.reclaim.hasFreed(m.Signal):
 		l.enough(ctx)
 	case !confirmed:
 		l.hold(ctx, m, remeasured, "a second look, which measures the pods, too, does not find it")

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -35,8 +36,8 @@ type DrivenConfig struct {
 }
 
 // Drivens asks drivers about volumes, each by itself: one that hangs delays the answers
-// about its own volumes alone. What nobody asks for is forgotten at the next question.
-// Safe for concurrent use.
+// about its own volumes alone. What nobody has asked for lately is forgotten. Safe for
+// concurrent use.
 type Drivens struct {
 	cfg    DrivenConfig
 	source DrivenSource
@@ -50,20 +51,30 @@ type drivenEntry struct {
 	valid bool
 	tried bool // the first question has ended
 	next  time.Time
+	// asked is when somebody wanted the answer last.
+	asked time.Time
 	// running is closed when the question under way is answered; nil without one.
 	running chan struct{}
-	// logged: that it cannot be measured.
-	logged bool
+	// failed is how many questions have failed since the last answer.
+	failed int
 }
+
+const (
+	// forgotten is how many periods a volume is kept for that nobody asks for. Who asks does
+	// not name the same ones: a pod whose sandbox is gone has volumes for some alone.
+	forgotten = 5
+	// outdated is how many questions in succession fail until the last answer is none any
+	// more, as no kubelet says what a driver does not; one may fail for a restart.
+	outdated = 2
+)
 
 // NewDrivens returns Drivens that have asked nobody yet.
 func NewDrivens(cfg DrivenConfig, source DrivenSource) *Drivens {
 	return &Drivens{cfg: cfg, source: source, entries: map[Volume]*drivenEntry{}}
 }
 
-// Get returns the last answers about these volumes, which must be all that there are,
-// and asks for those that are missing or old. It waits for first answers until ctx is
-// done.
+// Get returns the last answers about these volumes, and asks for those that are missing or
+// old. It waits for first answers until ctx is done.
 func (d *Drivens) Get(ctx context.Context, volumes []Volume) map[Volume]Driven {
 	for _, first := range d.ask(ctx, volumes) {
 		select {
@@ -104,13 +115,13 @@ func (d *Drivens) ask(ctx context.Context, volumes []Volume) (pending []chan str
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	kept := make(map[Volume]*drivenEntry, len(volumes))
 	for _, v := range volumes {
 		e := d.entries[v]
 		if e == nil {
 			e = &drivenEntry{}
+			d.entries[v] = e
 		}
-		kept[v] = e
+		e.asked = now
 		if e.running == nil && !now.Before(e.next) {
 			e.running = make(chan struct{})
 			go d.fetch(context.WithoutCancel(ctx), v, e)
@@ -119,7 +130,9 @@ func (d *Drivens) ask(ctx context.Context, volumes []Volume) (pending []chan str
 			pending = append(pending, e.running)
 		}
 	}
-	d.entries = kept
+	maps.DeleteFunc(d.entries, func(_ Volume, e *drivenEntry) bool {
+		return e.running == nil && now.Sub(e.asked) > forgotten*d.cfg.Period
+	})
 	return pending
 }
 
@@ -136,12 +149,11 @@ func (d *Drivens) fetch(ctx context.Context, v Volume, e *drivenEntry) {
 	defer d.mu.Unlock()
 	e.next = time.Now().Add(max(d.cfg.Period, 10*took))
 	if err == nil {
-		e.last, e.valid = answer, true
-	}
-	if err != nil && !e.logged {
+		e.last, e.valid, e.failed = answer, true, 0
+	} else if e.failed++; e.failed == 1 {
 		klog.FromContext(ctx).V(2).Info("A volume's driver does not say how full it is", "podUID", v.PodUID, "volume", v.Name, "err", err)
 	}
-	e.logged = err != nil
+	e.valid = e.valid && e.failed < outdated
 	e.tried = true
 	close(e.running)
 	e.running = nil

@@ -43,14 +43,15 @@ func TestADriverThatHangsDelaysNoOthersAnswer(t *testing.T) {
 		if got := get(); got[well].Bytes != 2 || asked["hung"] != 1 {
 			t.Errorf("%v, asked %v", got, asked)
 		}
+		time.Sleep(time.Hour)
 		if drivens.Get(t.Context(), nil); len(drivens.entries) != 0 {
 			t.Errorf("%d volumes are kept that are gone", len(drivens.entries))
 		}
-		time.Sleep(time.Hour)
 	})
 }
 
-func TestTheLastAnswerOfADriverStaysWhileItFails(t *testing.T) {
+// One question may fail because the driver is just restarted.
+func TestTheLastAnswerOfADriverStaysUntilItHasFailedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fail error
 		took := 0
@@ -58,18 +59,52 @@ func TestTheLastAnswerOfADriverStaysWhileItFails(t *testing.T) {
 			return Driven{Driver: "d", Measured: Measured{Tree: Tree{Bytes: 1}}}, fail
 		})
 		v := Volume{"u", "v"}
-		drivens.Get(t.Context(), []Volume{v})
-		fail = errors.New("away")
-		for range 2 {
+		asked := func() (got map[Volume]Driven) {
 			time.Sleep(2 * time.Minute)
-			if got := drivens.Get(t.Context(), []Volume{v}); got[v].Bytes != 1 {
-				t.Errorf("%v", got)
-			}
+			drivens.Get(t.Context(), []Volume{v})
 			synctest.Wait()
+			return drivens.Get(t.Context(), []Volume{v})
+		}
+		for i, want := range []bool{true, true, false, false} {
+			if got, known := asked()[v]; known != want || known && got.Bytes != 1 {
+				t.Errorf("after %d failures: %v, %v", i, got, known)
+			}
+			fail = errors.New("away")
 		}
 		if took != 1 {
 			t.Errorf("%d answers were counted", took)
 		}
+		if fail = nil; len(asked()) != 1 {
+			t.Error("it answers again, and that is not shown")
+		}
+	})
+}
+
+// Those of a pod without a ready sandbox are asked for by who looks at evictions, and not by
+// a scrape.
+func TestAVolumeThatOnlySomeAskForIsAskedForOnceAPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		drivens := NewDrivens(DrivenConfig{Period: time.Minute, Deadline: 30 * time.Second}, func(ctx context.Context, v Volume) (Driven, error) {
+			if v.Name != "hung" {
+				return Driven{}, nil
+			}
+			asked++
+			<-ctx.Done()
+			return Driven{}, ctx.Err()
+		})
+		for range 12 { // two minutes
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			drivens.Get(ctx, []Volume{{"u", "well"}, {"k", "hung"}})
+			drivens.Get(ctx, []Volume{{"u", "well"}})
+			cancel()
+			time.Sleep(10 * time.Second)
+		}
+		synctest.Wait()
+		if asked > 2 {
+			t.Errorf("asked %d times in two minutes", asked)
+		}
+		time.Sleep(time.Minute)
 	})
 }
 

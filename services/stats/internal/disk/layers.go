@@ -107,13 +107,14 @@ func (w Weights) Beside(said map[string]Usage, layers []Layer, since time.Time) 
 }
 
 // beside is the weight where the runtime said something before, the zero value is nothing.
-// What was counted in part is at least so much and as old as what the runtime said.
+// What was counted in part is at least so much and as old as what the runtime said, unless
+// the runtime said it since.
 func (w weight) beside(said Usage) Usage {
 	switch {
+	case w.Time.Before(said.Time):
+		return said
 	case w.partly:
 		said.Bytes, said.Inodes = max(w.Bytes, said.Bytes), max(w.Inodes, said.Inodes)
-		return said
-	case w.Time.Before(said.Time):
 		return said
 	}
 	return w.Usage

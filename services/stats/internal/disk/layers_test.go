@@ -160,3 +160,14 @@ func FuzzOverlays(f *testing.F) {
 		}
 	})
 }
+
+// Else what a container has removed counted for as long as its layer takes too long.
+func TestWhatTheRuntimeSaidSinceALayerWasCountedInPartIsBelieved(t *testing.T) {
+	counted := time.Now()
+	w := weight{Usage{Time: counted, Bytes: 9, Inodes: 9}, true}
+	for after, want := range map[time.Duration]uint64{-time.Second: 9, time.Second: 5} {
+		if got := w.beside(Usage{Time: counted.Add(after), Bytes: 5, Inodes: 5}); got.Bytes != want || got.Inodes != want {
+			t.Errorf("said %v later: %+v", after, got)
+		}
+	}
+}

@@ -46,8 +46,11 @@ func (w *walk) below(ctx context.Context, fd int, st *unix.Stat_t) error {
 	for len(levels) > 0 {
 		here := &levels[len(levels)-1]
 		name, err := here.name(ctx, w)
-		if err != nil {
-			return err
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil { // What is left of it is not known; the others are none the worse.
+			w.tree.Deeper = true
 		}
 		if name == "" {
 			levels = w.up(levels)
@@ -81,6 +84,7 @@ func (w *walk) entry(parent int, name string) (level, bool) {
 	}
 	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil { // It vanished, or may not be read.
+		w.tree.Deeper = w.tree.Deeper || errors.Is(err, unix.EIO) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 		return level{}, false
 	}
 	// Of what was put there meanwhile the way up would not be known.
@@ -93,7 +97,7 @@ func (w *walk) entry(parent int, name string) (level, bool) {
 
 // up leaves the last level, and opens the one above again if it was closed. When the
 // directory was moved meanwhile, that is none of the walk's: it goes on at the next that
-// is open.
+// is open, and what is left in those between is not counted.
 func (w *walk) up(levels []level) []level {
 	last := levels[len(levels)-1]
 	defer w.leave(&last)
@@ -104,6 +108,7 @@ func (w *walk) up(levels []level) []level {
 	if levels[len(levels)-1].reopen(last.fd) {
 		return levels
 	}
+	w.tree.Deeper = true
 	for len(levels) > 0 && levels[len(levels)-1].fd < 0 {
 		levels = levels[:len(levels)-1]
 	}

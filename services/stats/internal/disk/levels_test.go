@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -115,7 +116,7 @@ func TestAWalkGoesOnAtTheTopWhenADirectoryWasMoved(t *testing.T) {
 	for i := mostOpen; i < len(levels)-1; i++ {
 		w.leave(&levels[i])
 	}
-	if got := w.up(levels); len(got) != len(levels)-1 || got[len(got)-1].fd < 0 {
+	if got := w.up(levels); len(got) != len(levels)-1 || got[len(got)-1].fd < 0 || w.tree.Deeper {
 		t.Fatalf("%d levels above %d", len(got), len(levels))
 	}
 	levels[len(levels)-2].at.number++ // another has its place
@@ -125,8 +126,66 @@ func TestAWalkGoesOnAtTheTopWhenADirectoryWasMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	levels[len(levels)-1].fd = last
-	if got := w.up(levels); len(got) != mostOpen {
-		t.Errorf("it goes on at level %d, want %d", len(got), mostOpen)
+	if got := w.up(levels); len(got) != mostOpen || !w.tree.Deeper {
+		t.Errorf("it goes on at level %d, want %d; that there is more is said: %v", len(got), mostOpen, w.tree.Deeper)
+	}
+}
+
+// Else a container hid what it has beside a directory by moving that.
+func TestWhatIsLeftBesideADirectoryThatIsMovedWhileItIsWalkedIsSaidToBeThere(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	path, moved := root, ""
+	for i := range 3 * mostOpen {
+		for n := range 8 {
+			if err := os.MkdirAll(filepath.Join(path, "beside"+strconv.Itoa(n)), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if path = filepath.Join(path, "d"); i == mostOpen+40 {
+			moved = path
+		}
+	}
+	count := func(dir string, soFar func(Tree)) Tree {
+		got, err := Walk(t.Context(), dir, soFar)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	all, some := count(root, nil).Inodes, count(moved, nil).Inodes
+	lost := 0
+	for reads := 1; reads < 2*int(all); reads += 200 { //nolint:gosec // Some thousands.
+		n := 0
+		got := count(root, func(Tree) {
+			if n++; n == reads {
+				_ = os.Rename(moved, filepath.Join(root, "elsewhere"))
+			}
+		})
+		_ = os.Rename(filepath.Join(root, "elsewhere"), moved)
+		if got.Deeper {
+			lost++
+		} else if got.Inodes < all-some {
+			t.Errorf("it was moved at directory %d: of %d that stayed %d are counted", reads, all-some, got.Inodes)
+		}
+	}
+	if lost == 0 {
+		t.Error("nothing was ever lost: this tests nothing")
+	}
+}
+
+func TestADirectoryThatCannotBeReadToItsEndMayHaveMore(t *testing.T) {
+	w := &walk{levels: mostLevels}
+	file, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close() //nolint:errcheck // Nothing was written.
+	fd, err := unix.Dup(int(file.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.below(t.Context(), fd, &unix.Stat_t{}); err != nil || !w.tree.Deeper {
+		t.Errorf("%+v, %v", w.tree, err)
 	}
 }
 

@@ -37,6 +37,8 @@ type Measured struct {
 	Filesystem Filesystem
 	// Time is when it began to be measured.
 	Time time.Time
+	// Partly: for an hour, or ever, no walk has counted all. It has at least what one has.
+	Partly bool
 }
 
 // Measure measures a directory now. soFar is told meanwhile what was counted; with an
@@ -66,7 +68,8 @@ type TreesConfig struct {
 	// Period is how old a measurement may be before it is renewed, when asked for.
 	Period time.Duration
 	// Deadline bounds one walk; of a longer one what was counted until then is the
-	// figure, or the last one where that is more. Of one that hangs in the kernel (a
+	// figure, or the last one where that is more and not older than an hour; and it is
+	// walked to its end beside the others, see Trees. Of one that hangs in the kernel (a
 	// dead network mount) nothing more is asked until it comes back, and the others go
 	// on.
 	Deadline time.Duration
@@ -81,7 +84,9 @@ type TreesConfig struct {
 const brief = 500 * time.Millisecond
 
 // Trees measures directories in the background, one at a time, and only those
-// that somebody asks for. Who makes pods decides how long theirs take, and how many
+// that somebody asks for. Those that take longer than the deadline are walked beside them,
+// too, one at a time as well, for ten minutes at most and with a tenth of a processor: what
+// was removed from them is noticed by that. Who makes pods decides how long theirs take, and how many
 // there are: the next one is of the namespace whose have taken the least time; and of one
 // that takes too long what was counted so far is known, so that nobody hides what he has
 // behind a million of small files. Safe for concurrent use.
@@ -89,12 +94,14 @@ type Trees struct {
 	cfg        TreesConfig
 	measureOne func(context.Context, Directory, func(soFar Measured)) (Measured, error)
 	wake       wake.Signal
+	wakeLong   wake.Signal
 
 	mu      sync.Mutex
 	entries map[string]*tree
 	// finished is closed, and made anew, when a tree was measured, well or not.
 	finished chan struct{}
 	turns    turns
+	longs    turns
 	// cut ends the measurement under way, which goes on later; nil: there is none that
 	// may be ended.
 	cut context.CancelFunc
@@ -104,8 +111,8 @@ type Trees struct {
 type tree struct {
 	last  Measured
 	valid bool
-	// soFar is what the measurement under way has counted.
-	soFar Measured
+	// soFar is what the measurement under way has counted, longSoFar what the long one has.
+	soFar, longSoFar Measured
 	// queued is whether it has a turn, urgent whether it has one before all others; since
 	// and urged are when it was given them.
 	queued, urgent bool
@@ -116,6 +123,12 @@ type tree struct {
 	// than it counts.
 	began  time.Time
 	partly bool
+	// whole is when the last walk began that has counted all; zero: none has.
+	whole time.Time
+	// tooLong: it takes longer than the deadline. longQueued is whether it has a turn to be
+	// walked for as long as it takes, longNext when it may have one again.
+	tooLong, longQueued bool
+	longNext            time.Time
 	// first is closed when the first walk ended, well or not.
 	first chan struct{}
 	tried bool
@@ -124,8 +137,8 @@ type tree struct {
 // NewTrees returns Trees that measure nothing until Run runs.
 func NewTrees(cfg TreesConfig) *Trees {
 	return &Trees{
-		cfg: cfg, measureOne: Measure, wake: wake.New(), entries: map[string]*tree{},
-		finished: make(chan struct{}), turns: newTurns(),
+		cfg: cfg, measureOne: Measure, wake: wake.New(), wakeLong: wake.New(), entries: map[string]*tree{},
+		finished: make(chan struct{}), turns: newTurns(), longs: newTurns(),
 	}
 }
 
@@ -188,6 +201,7 @@ func (t *Trees) renew(dirs []Directory, since time.Time) (finished chan struct{}
 	for _, dir := range dirs {
 		e := t.entryLocked(dir.Path)
 		e.asked = now
+		t.longLocked(e, dir)
 		measured := !e.began.Before(since)
 		if !measured || e.partly {
 			late[dir.Path] = true
@@ -228,6 +242,7 @@ func (t *Trees) ask(dirs []Directory) (pending []chan struct{}) {
 		if !e.queued && !now.Before(e.next) {
 			t.pushLocked(e, dir)
 		}
+		t.longLocked(e, dir)
 		if !e.tried {
 			pending = append(pending, e.first)
 		}
@@ -238,8 +253,11 @@ func (t *Trees) ask(dirs []Directory) (pending []chan struct{}) {
 
 // Run measures until ctx is done.
 func (t *Trees) Run(ctx context.Context) error {
+	var longs sync.WaitGroup
+	longs.Go(func() { t.runLong(ctx) })
+	defer longs.Wait()
 	for {
-		dir, urgent, ok := t.pop()
+		dir, first, ok := t.pop()
 		if !ok {
 			select {
 			case <-ctx.Done():
@@ -248,7 +266,11 @@ func (t *Trees) Run(ctx context.Context) error {
 				continue
 			}
 		}
-		t.measure(ctx, dir, urgent)
+		if first {
+			t.measure(ctx, dir, urgent)
+		} else {
+			t.measure(ctx, dir, background)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -279,9 +301,13 @@ func (t *Trees) pop() (dir Directory, urgent, ok bool) {
 }
 
 // charge counts what a namespace's directory has taken.
-func (t *Trees) charge(whose string, took time.Duration) {
+func (t *Trees) charge(whose string, k kind, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if k == long {
+		t.longs.spent[whose] += took
+		return
+	}
 	t.turns.spent[whose] += took
 }
 
@@ -300,7 +326,7 @@ func (t *Trees) cutBy(cut context.CancelFunc) {
 func (t *Trees) forgetLocked() {
 	limit := time.Now().Add(-t.cfg.Forget)
 	for dir, e := range t.entries {
-		if e.asked.Before(limit) && e.tried && !e.queued && !e.urgent {
+		if e.asked.Before(limit) && e.tried && !e.queued && !e.urgent && !e.longQueued {
 			delete(t.entries, dir)
 		}
 	}
@@ -308,14 +334,17 @@ func (t *Trees) forgetLocked() {
 
 // measure measures one directory and waits for it, but not longer than twice
 // the time that it may take.
-func (t *Trees) measure(ctx context.Context, dir Directory, urgent bool) {
+func (t *Trees) measure(ctx context.Context, dir Directory, k kind) {
 	began, limit := time.Now(), t.cfg.Deadline
-	defer func() { t.charge(dir.Namespace, time.Since(began)) }()
-	if urgent {
+	defer func() { t.charge(dir.Namespace, k, time.Since(began)) }()
+	switch k {
+	case urgent:
 		limit = min(limit, brief)
+	case long:
+		limit = longest
 	}
 	measureCtx, cancel := context.WithTimeout(ctx, limit)
-	if !urgent {
+	if k == background {
 		t.cutBy(cancel)
 		defer t.cutBy(nil)
 	}
@@ -324,14 +353,14 @@ func (t *Trees) measure(ctx context.Context, dir Directory, urgent bool) {
 		defer cancel()
 		defer close(done)
 		start := time.Now()
-		result, err := t.measureOne(measureCtx, dir, func(soFar Measured) { t.count(dir, soFar) })
+		result, err := t.walk(measureCtx, dir, k)
 		if t.cfg.Measured != nil {
 			t.cfg.Measured(dir, time.Since(start))
 		}
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Directory was not measured", "directory", dir.Path, "after", time.Since(start).String(), "err", err)
 		}
-		t.finish(dir, urgent, result, start, ending{err, measureCtx.Err()})
+		t.finish(dir, k, result, start, ending{err, measureCtx.Err()})
 	}()
 	select {
 	case <-done:
@@ -341,7 +370,7 @@ func (t *Trees) measure(ctx context.Context, dir Directory, urgent bool) {
 	if errors.Is(measureCtx.Err(), context.Canceled) {
 		limit = min(limit, brief) // Somebody waits.
 	}
-	hung := time.NewTimer(limit)
+	hung := time.NewTimer(min(limit, t.cfg.Deadline))
 	defer hung.Stop()
 	select {
 	case <-done:
@@ -351,31 +380,23 @@ func (t *Trees) measure(ctx context.Context, dir Directory, urgent bool) {
 }
 
 // count takes in what was counted of a directory so far.
-func (t *Trees) count(dir Directory, soFar Measured) {
+func (t *Trees) count(dir Directory, k kind, soFar Measured) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := t.entries[dir.Path]; e != nil {
+	switch e := t.entries[dir.Path]; {
+	case e == nil:
+	case k == long:
+		e.longSoFar = soFar
+	default:
 		e.soFar = soFar
 	}
-}
-
-// most is the last measurement, or what the one under way has counted where that is more.
-func (e *tree) most() (m Measured, known bool) {
-	m, known = e.last, e.valid
-	if e.soFar.Tree == (Tree{}) || known && e.soFar.Bytes <= m.Bytes && e.soFar.Inodes <= m.Inodes {
-		return m, known
-	}
-	bytes, inodes := max(m.Bytes, e.soFar.Bytes), max(m.Inodes, e.soFar.Inodes)
-	m = e.soFar
-	m.Bytes, m.Inodes = bytes, inodes
-	return m, true
 }
 
 // ending is how a measurement ended: err says that not all was counted, and short, where
 // that is because there was no time, why.
 type ending struct{ err, short error }
 
-func (t *Trees) finish(dir Directory, urgent bool, result Measured, began time.Time, end ending) {
+func (t *Trees) finish(dir Directory, k kind, result Measured, began time.Time, end ending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[dir.Path]
@@ -383,31 +404,40 @@ func (t *Trees) finish(dir Directory, urgent bool, result Measured, began time.T
 		return
 	}
 	short := end.err != nil && end.short != nil
-	if urgent {
-		e.urgent = false
-	} else {
-		e.queued = false
+	goesOn := short && (k == urgent || errors.Is(end.short, context.Canceled))
+	e.over(k, began, t.cfg)
+	if k != urgent && !goesOn {
+		e.tooLong = short || k == long && time.Since(began) >= t.cfg.Deadline
 	}
-	if short && (urgent || errors.Is(end.short, context.Canceled)) {
-		if !e.queued { // It goes on when all others had their turn.
-			t.pushLocked(e, dir)
-		}
-	} else if !began.Before(e.began) {
+	if goesOn && k != long && !e.queued { // It goes on when all others had their turn.
+		t.pushLocked(e, dir)
+	} else if !goesOn && !began.Before(e.began) {
 		e.began, e.partly = began, short || result.Deeper
 	}
-	e.soFar = result
+	e.take(result, began, end.err == nil && !result.Deeper, !goesOn)
+	t.longLocked(e, dir)
 	close(t.finished)
 	t.finished = make(chan struct{})
-	// A tree that takes long is measured less often: at most a tenth of the time.
-	e.next = time.Now().Add(max(t.cfg.Period, 10*time.Since(began)))
-	if end.err == nil {
-		e.last, e.valid = result, true
-	} else {
-		e.last, e.valid = e.most()
-	}
-	e.soFar = Measured{}
 	if !e.tried {
 		e.tried = true
 		close(e.first)
+	}
+}
+
+// over notes that a measurement has ended. A tree that takes long is measured less often: at
+// most a tenth of the time. A long walk rests itself.
+func (e *tree) over(k kind, began time.Time, cfg TreesConfig) {
+	took := time.Since(began)
+	if k == long {
+		e.longQueued, e.longSoFar = false, Measured{}
+		e.longNext = time.Now().Add(max(cfg.Period, took))
+		return
+	}
+	e.soFar = Measured{}
+	e.next = time.Now().Add(max(cfg.Period, 10*took))
+	if k == urgent {
+		e.urgent = false
+	} else {
+		e.queued = false
 	}
 }

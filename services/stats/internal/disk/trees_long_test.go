@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +15,9 @@ import (
 func TestOfADirectoryThatTakesTooLongWhatWasCountedIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		trees := NewTrees(TreesConfig{Period: time.Minute, Deadline: 30 * time.Second, Forget: time.Hour})
-		size, rate := uint64(100), uint64(10) // It takes 100 s at first.
+		var size, rate atomic.Uint64
+		size.Store(100)
+		rate.Store(10) // It takes 100 s at first.
 		trees.measureOne = func(ctx context.Context, _ Directory, soFar func(Measured)) (Measured, error) {
 			for m := (Measured{Filesystem: Filesystem{Capacity: 1000}, Time: time.Now()}); ; {
 				soFar(m)
@@ -23,8 +26,8 @@ func TestOfADirectoryThatTakesTooLongWhatWasCountedIsKnown(t *testing.T) {
 					return m, ctx.Err()
 				case <-time.After(10 * time.Second):
 				}
-				m.Bytes, m.Inodes = m.Bytes+rate*10, m.Inodes+1
-				if m.Bytes >= size*10 {
+				m.Bytes, m.Inodes = m.Bytes+rate.Load()*10, m.Inodes+1
+				if m.Bytes >= size.Load()*10 {
 					return m, nil
 				}
 			}
@@ -45,15 +48,16 @@ func TestOfADirectoryThatTakesTooLongWhatWasCountedIsKnown(t *testing.T) {
 		if got := trees.have([]Directory{{Path: "a"}})["a"]; got.Bytes != 200 && got.Bytes != 300 {
 			t.Errorf("when it was cut short: %+v", got)
 		}
-		rate = 50 // It is counted whole.
+		rate.Store(50) // It is counted whole.
 		if got := renew(time.Minute); got.Bytes != 1000 {
 			t.Errorf("when there was time: %+v", got)
 		}
-		rate = 1
+		rate.Store(1)
 		if got := renew(time.Minute); got.Bytes != 1000 {
 			t.Errorf("less was counted than there was: %+v", got)
 		}
-		rate, size = 50, 50 // Half of it was removed.
+		rate.Store(50)
+		size.Store(50) // Half of it was removed.
 		if got := renew(time.Minute); got.Bytes != 500 {
 			t.Errorf("what was counted whole is the figure: %+v", got)
 		}

@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 type slow struct {
 	*Trees
 	takes map[string]time.Duration
+	mu    sync.Mutex
 	begun map[string]int
 }
 
@@ -19,9 +21,11 @@ type slow struct {
 func inSlow(t *testing.T, takes map[string]time.Duration, test func(ctx context.Context, s *slow)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &slow{NewTrees(TreesConfig{Period: time.Minute, Deadline: 10 * time.Second, Forget: time.Hour}), takes, map[string]int{}}
+		s := &slow{Trees: NewTrees(TreesConfig{Period: time.Minute, Deadline: 10 * time.Second, Forget: time.Hour}), takes: takes, begun: map[string]int{}}
 		s.measureOne = func(ctx context.Context, d Directory, soFar func(Measured)) (Measured, error) {
+			s.mu.Lock()
 			s.begun[d.Path]++
+			s.mu.Unlock()
 			m := Measured{Time: time.Now(), Tree: Tree{Bytes: 1}}
 			soFar(m)
 			select {

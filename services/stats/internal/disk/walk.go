@@ -16,8 +16,9 @@ type Tree struct {
 	Bytes uint64
 	// Inodes is how many files and directories there are, hard links once.
 	Inodes uint64
-	// Deeper: there are directories below more than are followed, and what is in them is
-	// not counted.
+	// Deeper: there may be more that is not counted, in directories below more than are
+	// followed, beside one that was moved while it was walked, or in one that cannot be read
+	// to its end.
 	Deeper bool
 }
 
@@ -103,6 +104,7 @@ func Files(path string) (Tree, error) {
 			return w.tree, nil
 		}
 		if err != nil {
+			w.tree.Deeper = true
 			return w.tree, fmt.Errorf("measure %s: %w", path, err)
 		}
 	}

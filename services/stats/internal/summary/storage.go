@@ -63,18 +63,35 @@ func (b *builder) driven(v disk.Volume) (*statsapi.FsStats, *statsapi.VolumeHeal
 	return shown(d.Filesystem, d.Time, d.Bytes, d.Inodes), health
 }
 
+// total is what a pod has on disks.
+type total struct{ bytes, inodes uint64 }
+
+// add adds what was measured of one thing; nil is nothing. Of what is partly known nobody
+// knows when it had that, and what has been moved from it since would count twice: it is no
+// less than one of these.
+func (t *total) add(s *statsapi.FsStats, partly *total) {
+	switch {
+	case s == nil:
+	case partly != nil:
+		partly.bytes, partly.inodes = max(partly.bytes, *s.UsedBytes), max(partly.inodes, *s.InodesUsed)
+	default:
+		t.bytes, t.inodes = t.bytes+*s.UsedBytes, t.inodes+*s.InodesUsed
+	}
+}
+
 // storage adds a pod's volumes and the sum of its ephemeral storage.
 func (b *builder) storage(p inventory.PresentPod, out *statsapi.PodStats) {
-	var bytes, inodes uint64
-	count := func(s *statsapi.FsStats) {
-		if s != nil {
-			bytes += *s.UsedBytes
-			inodes += *s.InodesUsed
+	var sum, partly total
+	count := func(s *statsapi.FsStats, path string) {
+		if b.Disk.Directories[path].Partly {
+			sum.add(s, &partly)
+		} else {
+			sum.add(s, nil)
 		}
 	}
 	for i := range out.Containers {
-		count(out.Containers[i].Rootfs)
-		count(out.Containers[i].Logs)
+		count(out.Containers[i].Rootfs, "")
+		count(out.Containers[i].Logs, "")
 	}
 	for _, v := range p.Volumes {
 		s := b.directory(v.HostPath)
@@ -91,11 +108,11 @@ func (b *builder) storage(p inventory.PresentPod, out *statsapi.PodStats) {
 		}
 		out.VolumeStats = append(out.VolumeStats, volume)
 		if v.Ephemeral && !v.InMemory {
-			count(s)
+			count(s, v.HostPath)
 		}
 	}
 	for _, path := range b.Disk.Own[p.Sandbox.Pod.UID] {
-		count(b.directory(path))
+		count(b.directory(path), path)
 	}
-	out.EphemeralStorage = shown(b.Disk.Root, b.Disk.Time, bytes, inodes)
+	out.EphemeralStorage = shown(b.Disk.Root, b.Disk.Time, max(sum.bytes, partly.bytes), max(sum.inodes, partly.inodes))
 }

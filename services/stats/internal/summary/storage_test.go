@@ -28,6 +28,26 @@ func TestAVolumeThatItsDriverMeasuresIsShownAndIsNoneOfThePodsEphemeralStorage(t
 	}
 }
 
+// What was moved from one directory to another that both take too long to be counted counts
+// once: else a pod went by a limit that it has never exceeded.
+func TestWhatIsPartlyKnownIsNotAddedToThePodsEphemeralStorage(t *testing.T) {
+	f := facts()
+	f.Pods[1].Volumes = append(f.Pods[1].Volumes, inventory.Volume{Name: "a", HostPath: "/v/a", Ephemeral: true}, inventory.Volume{Name: "b", HostPath: "/v/b", Ephemeral: true})
+	before := *Build(f).Pods[1].EphemeralStorage.UsedBytes
+	for large, want := range map[uint64]uint64{before / 2: before, 10 * before: 10 * before} {
+		for path, bytes := range map[string]uint64{"/v/a": 1, "/v/b": large} {
+			f.Disk.Directories[path] = disk.Measured{Tree: disk.Tree{Bytes: bytes}, Partly: true}
+		}
+		built := Build(f).Pods[1]
+		if got := *built.EphemeralStorage.UsedBytes; got != want {
+			t.Errorf("%d, want %d, with one that has at least %d", got, want, large)
+		}
+		if v := built.VolumeStats[len(built.VolumeStats)-1]; v.Name != "b" || *v.UsedBytes != large {
+			t.Errorf("it is shown as %+v", v)
+		}
+	}
+}
+
 // Who waits until what was removed is free would wait for the runtime otherwise, which
 // measures its filesystems every ten seconds.
 func TestWhatIsLeftForTheRuntimeIsOfWhenThatWasMeasured(t *testing.T) {
