@@ -43,6 +43,9 @@ type inUse struct {
 	// many.
 	own       map[types.UID]*own
 	lacksRoom map[types.UID]struct{}
+	// left are those that a previous run has left, on the disk or in the Node, until it is
+	// known that nothing of them is there: pods may have them that have not asked yet.
+	left map[v1.UniqueVolumeName]bool
 	// leaving are those of which it was told that they are in use no more, and that the
 	// Node may name still; ending those of which that is told once the Node names them.
 	leaving, ending map[v1.UniqueVolumeName]bool
@@ -57,11 +60,12 @@ func newInUse(epoch uint64) inUse {
 	return inUse{
 		told:  watch.NewStore[v1.UniqueVolumeName, struct{}](epoch, func(struct{}, struct{}) bool { return true }),
 		known: make(chan struct{}), changed: make(chan struct{}), said: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{}, own: map[types.UID]*own{}, lacksRoom: map[types.UID]struct{}{},
-		leaving: map[v1.UniqueVolumeName]bool{}, ending: map[v1.UniqueVolumeName]bool{},
+		left: map[v1.UniqueVolumeName]bool{}, leaving: map[v1.UniqueVolumeName]bool{}, ending: map[v1.UniqueVolumeName]bool{},
 	}
 }
 
-// want says that a pod wants a volume; attached: only while it is attached to the node.
+// want says that a pod wants a volume; attached: only while it is attached to the node, as
+// what a previous run has left attached stays, of which another pod may ask only later.
 // object is the Node as it is known; see free.
 func (u *inUse) want(uid types.UID, id volumeID, attached bool, object func() *v1.Node) {
 	u.mu.Lock()
@@ -69,13 +73,13 @@ func (u *inUse) want(uid types.UID, id volumeID, attached bool, object func() *v
 	if u.wanted[uid] == nil {
 		u.wanted[uid] = map[volumeID]bool{}
 	}
-	u.wanted[uid][id] = attached
-	name := uniqueName(id)
+	name, node := uniqueName(id), object()
+	u.wanted[uid][id] = attached || u.left[name] && isAttached(node, name)
 	if u.isAttachedLocked(name) {
 		u.tellLocked(name) // also for one that has it from before its driver needed no attachment
 		return
 	}
-	u.dropLocked(name, object())
+	u.dropLocked(name, node)
 }
 
 // tellLocked tells that a volume is in use, now or once the Node was seen without it.
@@ -135,6 +139,7 @@ func (u *inUse) found(id volumeID) {
 }
 
 func (u *inUse) foundLocked(id volumeID) {
+	u.left[uniqueName(id)] = true
 	for _, ids := range u.wanted {
 		if attached, is := ids[id]; is && !attached {
 			return
@@ -159,6 +164,7 @@ func (u *inUse) free(id volumeID, object func() *v1.Node) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.isWantedLocked(id) {
+		delete(u.left, uniqueName(id))
 		u.dropLocked(uniqueName(id), object())
 	}
 }

@@ -163,6 +163,28 @@ func TestAVolumeThatAPodHasAttachedStaysInUseWhenTheNextNeedsNoAttachment(t *tes
 	told(t, &u)
 }
 
+// TestAVolumeThatAPodHadAttachedBeforeARestartStaysInUseWhenAnotherAsksFirst: the driver
+// needs no attachment since, and the controller would detach what the Node does not name.
+func TestAVolumeThatAPodHadAttachedBeforeARestartStaysInUseWhenAnotherAsksFirst(t *testing.T) {
+	u, id := newInUse(1), volumeID{"d", "h"}
+	name := uniqueName(id)
+	with := func() *v1.Node {
+		return &v1.Node{Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{name}, VolumesAttached: []v1.AttachedVolume{{Name: name}}}}
+	}
+	u.found(id)
+	u.foundFirst([]volumeID{id}, with())
+	u.want("new", id, false, with)
+	told(t, &u, name)
+	u.want("old", id, true, with)
+	u.forget("old")
+	u.forget("new")
+	u.free(id, with)
+	told(t, &u)
+	u.see(naming())
+	u.want("next", id, false, with) // nobody has it from before
+	told(t, &u)
+}
+
 func TestWhatTheNodeNamesAtFirstIsInUseUntilItIsKnownThatNoPodHasIt(t *testing.T) {
 	b := newAttaching(t)
 	b.shows(true, true)

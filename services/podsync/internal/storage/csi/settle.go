@@ -46,7 +46,8 @@ func (c *Volumes) settleOne(id volumeID, again <-chan struct{}) {
 	failing := false
 	for {
 		err := c.settle(c.life, id)
-		if c.settled(id, err, again) {
+		done, asked := c.settled(id, err, again)
+		if done {
 			return
 		}
 		if (err != nil) != failing {
@@ -57,7 +58,7 @@ func (c *Volumes) settleOne(id volumeID, again <-chan struct{}) {
 				log.Info("A volume that could not be unstaged is settled")
 			}
 		}
-		if err == nil {
+		if err == nil || asked {
 			continue
 		}
 		timer := time.NewTimer(retry.Next())
@@ -71,24 +72,23 @@ func (c *Volumes) settleOne(id volumeID, again <-chan struct{}) {
 	}
 }
 
-// settled says whether nobody needs to look at a volume any more.
-func (c *Volumes) settled(id volumeID, err error, again <-chan struct{}) bool {
+// settled says whether nobody needs to look at a volume any more; asked: it was asked for
+// again meanwhile, as by a driver that registers while it is tried.
+func (c *Volumes) settled(id volumeID, err error, again <-chan struct{}) (done, asked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.life.Err() == nil {
 		select {
 		case <-again:
-			if err == nil {
-				return false
-			}
+			return false, true
 		default:
 		}
 		if err != nil {
-			return false
+			return false, false
 		}
 	}
 	delete(c.settling, id)
-	return true
+	return true, false
 }
 
 // settle unstages a volume that no pod has or wants, or takes a disk away, and tells that

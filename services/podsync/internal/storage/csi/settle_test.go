@@ -2,12 +2,15 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -52,4 +55,38 @@ func TestAfterAFailureToUnstageTheNextPodHasTheVolumeStagedAnew(t *testing.T) {
 			})
 		}
 	}
+}
+
+// failingOnce is a disk that cannot be taken away the first time, in which somebody asks for
+// it again.
+type failingOnce struct {
+	meanwhile func()
+	tried     []time.Time
+}
+
+func (*failingOnce) Left() ([]v1.UniqueVolumeName, error) { return nil, nil }
+
+func (d *failingOnce) Settle(context.Context, v1.UniqueVolumeName) (bool, error) {
+	d.tried = append(d.tried, time.Now())
+	if len(d.tried) > 1 {
+		return false, nil
+	}
+	d.meanwhile()
+	return false, errors.New("not yet")
+}
+
+// TestWhatIsAskedForWhileAVolumeCannotBeSettledIsDoneAtOnce: a driver that registers in the
+// moment in which the one before fails is asked without the back-off.
+func TestWhatIsAskedForWhileAVolumeCannotBeSettledIsDoneAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &failingOnce{}
+		c := New(Config{}, Deps{Node: &nodeObject{}, Disks: disk})
+		disk.meanwhile = func() { c.settleAgain("") }
+		c.SettleSoon("kubernetes.io/iscsi/d")
+		c.work.Wait()
+		if len(disk.tried) != 2 || !disk.tried[1].Equal(disk.tried[0]) {
+			t.Errorf("it was tried at %v", disk.tried)
+		}
+		c.end()
+	})
 }

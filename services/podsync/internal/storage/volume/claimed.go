@@ -246,10 +246,11 @@ func (s *Set) mountAs(ctx context.Context, r Request, ref claims.Reference, b *b
 }
 
 // notBound lets others have a volume that could not be set up, unless something of it is
-// there; known: it was known before that the pod has it.
+// there, or may come: who mounts it from a server may be late. known: it was known before
+// that the pod has it.
 func (s *Set) notBound(pod types.UID, volume string, b bound, known bool) {
 	switch {
-	case known:
+	case known || b.Served && b.Begun:
 	case b.Kind == claims.HostPath || !s.lies(b):
 		_ = os.Remove(s.boundFile(pod, volume))
 	default:

@@ -108,6 +108,37 @@ func TestALocalVolumeWhoseServerDiesAfterTheLookIsNeverLookedAtByPodsync(t *test
 	})
 }
 
+// TestALocalVolumeOfAServerThatIsMountedLateIsGivenToThePodsGroup: by who was given up, before
+// the next try.
+func TestALocalVolumeOfAServerThatIsMountedLateIsGivenToThePodsGroup(t *testing.T) {
+	f := newFixture(t)
+	served(t, f)
+	at := f.set.volumeDir("uid-1", pluginLocal, "pv")
+	late := errors.New("not in time")
+	others := &processes{do: func(context.Context) error { return late }}
+	f.set.deps.Apart = others
+	pod := withGroup(podWith(claimVolume("v", "c")), 4711)
+	if err := f.set.Setup(t.Context(), pod); !errors.Is(err, late) {
+		t.Fatal(err)
+	}
+	if err := f.mounts.Remote(t.Context(), "s:/d", at, "nfs", nil); err != nil {
+		t.Fatal(err)
+	}
+	late = nil
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if want := `give-to-group {"root":"` + at + `","group":4711,"skip":true}`; !slices.Contains(others.all(), want) {
+		t.Errorf("asked for %q, and not for %s", others.all(), want)
+	}
+	if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+		t.Error(err)
+	}
+	if _, kept := f.set.keptBound("uid-1", "v"); kept {
+		t.Error("it is kept what a pod that is gone was given")
+	}
+}
+
 // TestALocalVolumeOfAServerStandsThoughThatDoesNotAnswerAnyMore, once it was set up.
 func TestALocalVolumeOfAServerStandsThoughThatDoesNotAnswerAnyMore(t *testing.T) {
 	f := newFixture(t)
