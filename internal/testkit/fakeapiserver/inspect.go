@@ -20,6 +20,12 @@ func (s *Server) Node(name string) *corev1.Node {
 	return node
 }
 
+// Claim returns a copy of a PersistentVolumeClaim, or nil.
+func (s *Server) Claim(namespace, name string) *corev1.PersistentVolumeClaim {
+	claim, _ := s.stored("persistentvolumeclaims", namespace, name).(*corev1.PersistentVolumeClaim)
+	return claim
+}
+
 func (s *Server) stored(resource, namespace, name string) runtime.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,9 @@ type Server struct {
 	done   sync.WaitGroup // handlers in process
 
 	adminOnce   sync.Once
+	clientOnce  sync.Once
 	adminClient kubernetes.Interface
+	client      kubernetes.Interface
 
 	mu        sync.Mutex
 	version   int64

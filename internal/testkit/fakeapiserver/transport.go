@@ -31,8 +31,12 @@ func (s *Server) restConfig(admin bool) *rest.Config {
 	return cfg
 }
 
-// Client is a typed client in process, subject to faults and partitions.
-func (s *Server) Client() kubernetes.Interface { return kubernetes.NewForConfigOrDie(s.RESTConfig()) }
+// Client is a typed client in process, subject to faults and partitions: the same each
+// time, for one keeps nothing of what it did, and to make it costs more than most requests.
+func (s *Server) Client() kubernetes.Interface {
+	s.clientOnce.Do(func() { s.client = kubernetes.NewForConfigOrDie(s.RESTConfig()) })
+	return s.client
+}
 
 // Admin is a typed client that no fault and no partition hits: the other people in the
 // cluster, and the test itself.

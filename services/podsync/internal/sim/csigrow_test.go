@@ -86,8 +86,7 @@ func (w *world) resizePending(claim string, to int64) {
 func (a *attacher) resizes() {
 	sizes := a.w.judge.sizes()
 	for _, claim := range slices.Sorted(maps.Keys(sizes)) {
-		c, err := a.w.api.Admin().CoreV1().PersistentVolumeClaims(namespace).Get(a.w.t.Context(), claim, metav1.GetOptions{})
-		a.w.must(err)
+		c := a.w.api.Claim(namespace, claim)
 		if c.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizeInfeasible {
 			a.w.resizePending(claim, sizes[claim])
 		}

@@ -61,6 +61,10 @@ func nextRandom(b *synctestBubble) uint64 {
 			throw("copied while a thread was on its way to sleep")
 		}
 		sched.midle.obj, sched.nmidle = 0, 0
+		hugeHeap = true
+		for _, arena := range mheap_.heapArenas {
+			sysHugePageOS(unsafe.Pointer(arenaBase(arena)), heapArenaBytes)
+		}
 		seedOfBubbles = 0
 		for _, digit := range value {
 			seedOfBubbles = 10*seedOfBubbles + uint64(digit-'0')
@@ -105,6 +109,13 @@ func eldestFirst(children map[canceler]uint64) []canceler {
 	// Not for exactness, but for speed. A stack need not grow in most goroutines, which
 	// the collector would find out.
 	"runtime/stack.go": {{"var startingStackSize uint32 = fixedStack", "var startingStackSize uint32 = 16 << 10"}},
+	// Nor for exactness: what a child allocates comes in pages of two megabytes, not in
+	// thousands of small ones, each of which the kernel would be asked for. What it has
+	// of its mother stays in small ones: of these it writes a part, which is copied.
+	"runtime/mem_linux.go": {
+		{"\tif debug.disablethp != 0 {\n", "\tif hugeHeap {\n\t\tsysHugePageOS(v, n)\n\t}\n\tif debug.disablethp != 0 {\n"},
+		{"", "\nvar hugeHeap bool\n"},
+	},
 }
 
 // overlay writes the changed files to a directory, and returns what tells

@@ -58,7 +58,10 @@ func TestMain(m *testing.M) {
 	if *nursery {
 		debug.SetGCPercent(-1)
 		debug.SetMemoryLimit(math.MaxInt64)
-		err := bear()
+		err := warm()
+		if err == nil {
+			err = bear()
+		}
 		if err == nil {
 			leave, err = enterScratch()
 		}

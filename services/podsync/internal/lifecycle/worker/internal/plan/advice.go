@@ -9,6 +9,7 @@ import (
 
 // advice says what a person can do about a failed action.
 func advice(k podstate.Kind, f Failure) string {
+	f.Message = strings.ToLower(f.Message) // once, for all that is looked for in it
 	if f.Away {
 		return "start the container runtime; polylet status shows whether it answers"
 	}
@@ -42,9 +43,8 @@ func advice(k podstate.Kind, f Failure) string {
 	}
 }
 
-// names says whether a message has one of the words, in whatever case.
+// names says whether a message, in lower case, has one of the words.
 func names(message string, words ...string) bool {
-	message = strings.ToLower(message)
 	for _, w := range words {
 		if strings.Contains(message, w) {
 			return true
@@ -189,7 +189,8 @@ func unmountAdvice(f Failure) string {
 	return "mend what the error names; if something keeps a mount busy, findmnt and fuser -m say what"
 }
 
-// startAdvice is about a container that could not be made or started.
+// startAdvice is about a container that could not be made or started; f's message is in
+// lower case.
 func startAdvice(f Failure) string {
 	switch {
 	case f.Reason == "PostStartHookError":

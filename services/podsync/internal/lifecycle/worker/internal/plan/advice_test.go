@@ -93,6 +93,10 @@ func TestWhoNeverRanHasNoLastWords(t *testing.T) {
 	if got := exitAdvice(c); strings.Contains(got, "polylet logs") || !strings.Contains(got, "command and args") {
 		t.Errorf("the advice is %q", got)
 	}
+	c.Message = "Exec Format Error"
+	if got := exitAdvice(c); !strings.Contains(got, "this node's processor") {
+		t.Errorf("of words that begin with capitals the advice is %q", got)
+	}
 	if got := exitAdvice(&podstate.Container{ExitCode: 3, Reason: "Error"}); !strings.Contains(got, "polylet logs") {
 		t.Errorf("of one that ran the advice is %q", got)
 	}

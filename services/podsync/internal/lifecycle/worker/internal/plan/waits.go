@@ -233,7 +233,7 @@ func exitAdvice(c *podstate.Container) string {
 	case c.Reason == reasonOOMKilled:
 		return "it used more memory than its limit: raise resources.limits.memory or find what it needs it for"
 	case c.Reason == "StartError" || c.Reason == "ContainerCannotRun":
-		return "it never ran, so there are no last words: " + startAdvice(Failure{Message: c.Message})
+		return "it never ran, so there are no last words: " + startAdvice(Failure{Message: strings.ToLower(c.Message)})
 	case c.ExitCode == 0:
 		return "it ends by itself: a container of a pod with restartPolicy Always should keep running"
 	case c.ExitCode == 126 || c.ExitCode == 127:
