@@ -30,6 +30,8 @@ type group struct {
 	swap int64
 	// logind gives the group a logind, on a bus of its own.
 	logind bool
+	// lift has the least quotas of a processor lifted in a machine: see liftQuotas.
+	lift bool
 	// later is why the group runs only when it is asked for by name.
 	later string
 }
@@ -83,7 +85,7 @@ var groups = []group{
 	},
 	{
 		name: "alone", about: "tests of test/e2e/common that nothing may run beside",
-		files: []string{`test/e2e/common/`}, focus: []string{`\[(Serial|Disruptive)\]`}, skip: usual, procs: 1, timeout: time.Hour,
+		files: []string{`test/e2e/common/`}, focus: []string{`\[(Serial|Disruptive)\]`}, skip: usual, procs: 1, timeout: time.Hour, lift: true,
 	},
 	{
 		name: "slow", about: "tests of test/e2e/common that take five minutes and more each",
