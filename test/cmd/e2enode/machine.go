@@ -110,7 +110,7 @@ func machineStandIns(agent string) []string {
 
 func (r *runner) machineOrder(g group) order {
 	o := order{
-		Dir: machineDir, Bin: machineBin, Images: machineImages, Artifacts: machineArtifacts, Machine: true, Logind: g.logind, Swap: g.swap,
+		Dir: machineDir, Bin: machineBin, Images: machineImages, Artifacts: machineArtifacts, Machine: true, Logind: g.logind, Swap: g.swap, Lift: g.lift,
 		Agent: r.agent, Program: filepath.Join(machineBin, r.agent), Token: rand.Text(),
 	}
 	for to, p := range map[*string]programs.Peer{&o.Suite: programs.E2ENodeTest(), &o.Ginkgo: programs.Ginkgo(), &o.Containerd: programs.Containerd()} {

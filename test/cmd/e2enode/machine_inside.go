@@ -80,6 +80,9 @@ func runMachine(o order) error {
 		return err
 	}
 	defer conn.Close()
+	if o.Lift {
+		go liftQuotas()
+	}
 	return runSuite(ctx, o)
 }
 

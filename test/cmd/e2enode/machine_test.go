@@ -9,13 +9,13 @@ import (
 
 func TestInAMachineSystemdMakesTheCgroupsAndTheControlPlaneIsElsewhere(t *testing.T) {
 	r := &runner{options: options{agent: agentPolylet, seed: 1}}
-	o := r.machineOrder(group{name: "serial", procs: 4, timeout: time.Hour, logind: true, swap: 1})
+	o := r.machineOrder(group{name: "serial", procs: 4, timeout: time.Hour, logind: true, swap: 1, lift: true})
 	for _, want := range []string{"--start-services=false", "--host=https://" + reachedAt, "--bearer-token=" + o.Token, "--kubelet-flags=--runtime-cgroups=/system.slice/containerd.service"} {
 		if !slices.Contains(o.Flags, want) {
 			t.Errorf("%s is missing in %q", want, o.Flags)
 		}
 	}
-	if o.Token == "" || o.Swap != 1 || !o.Logind || !slices.Contains(o.Ginkgos, "--procs=1") || !slices.Contains(o.Ginkgos, "--timeout=4h0m0s") {
+	if o.Token == "" || o.Swap != 1 || !o.Logind || !o.Lift || !slices.Contains(o.Ginkgos, "--procs=1") || !slices.Contains(o.Ginkgos, "--timeout=4h0m0s") {
 		t.Errorf("got %+v", o)
 	}
 	if text := kubeletConfig(o.cgroupDriver()); !strings.Contains(text, "cgroupDriver: systemd\n") {

@@ -52,6 +52,8 @@ type order struct {
 	Token string
 	// Swap is how much of that in bytes the run's machine has.
 	Swap int64
+	// Lift is whether that lifts the least quotas of a processor.
+	Lift bool
 	// Machine is whether the run has a machine of its own, with systemd and cgroup v2.
 	Machine bool
 	// Ginkgos and Flags are the arguments of ginkgo and of the suite.
