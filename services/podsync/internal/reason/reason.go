@@ -2,11 +2,15 @@
 // stands as the reason of a waiting container or of an event: ErrImagePull,
 // CreateContainerConfigError, FailedMount.
 //
-// It owns how the word travels with the error, and when two errors say the same; it
-// must never choose a word, nor change what an error says.
+// It owns how the word travels with the error, likewise when it is worth to try again,
+// and when two errors say the same; it must never choose either, nor change what an
+// error says.
 package reason
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 type withReason struct {
 	error
@@ -32,6 +36,32 @@ func Of(err error) string {
 		return e.reason
 	}
 	return ""
+}
+
+type later struct {
+	error
+	at time.Time
+}
+
+// Unwrap returns the error without its time.
+func (e *later) Unwrap() error { return e.error }
+
+// Later is err with when it is to be tried again.
+func Later(at time.Time, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &later{err, at}
+}
+
+// RetryAt is when an error, or one within it, says that it is to be tried again; zero
+// where none does.
+func RetryAt(err error) time.Time {
+	var e *later
+	if errors.As(err, &e) {
+		return e.at
+	}
+	return time.Time{}
 }
 
 // shortestID is how many hexadecimal digits make an id: names of temporary files have

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestAReasonTravelsWithItsErrorAndTheInnerOneStays(t *testing.T) {
@@ -53,5 +54,16 @@ func TestErrorsThatDifferInIDsOnlyAreAlike(t *testing.T) {
 		if Alike(tc.a, tc.b) != tc.alike || Alike(tc.b, tc.a) != tc.alike {
 			t.Errorf("%s: %q and %q: alike %v", name, tc.a, tc.b, !tc.alike)
 		}
+	}
+}
+
+func TestWhenAnErrorIsToBeTriedAgainTravelsWithItBesideItsReason(t *testing.T) {
+	at := time.Unix(1000, 0)
+	err := New("FailedUnmount", fmt.Errorf("pod a: %w", Later(at, errors.New("no"))))
+	if got := RetryAt(err); !got.Equal(at) || Of(err) != "FailedUnmount" || err.Error() != "pod a: no" {
+		t.Errorf("%v, again at %v", err, got)
+	}
+	if got := RetryAt(errors.New("no")); !got.IsZero() || Later(at, nil) != nil {
+		t.Errorf("of an error that does not say: %v", got)
 	}
 }

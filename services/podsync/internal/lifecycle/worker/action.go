@@ -102,7 +102,7 @@ func (w *worker) planned(o outcome, now time.Time) plan.Outcome {
 	if o.err == nil {
 		return out
 	}
-	f := plan.Failure{Reason: reason.Of(o.err), Message: o.err.Error(), At: now, Away: cri.IsAway(o.err)}
+	f := plan.Failure{Reason: reason.Of(o.err), Message: o.err.Error(), At: now, Retry: reason.RetryAt(o.err), Away: cri.IsAway(o.err)}
 	out.Failure = &f
 	var left podstate.Unremovable
 	if errors.As(o.err, &left) {

@@ -41,6 +41,7 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 	defer leave()
 	s.mu.Lock()
 	st.ending = false
+	st.retries.forget()
 	s.mu.Unlock()
 	if err := s.room(st, pod); err != nil {
 		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)

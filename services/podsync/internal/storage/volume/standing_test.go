@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestHowEachVolumeOfAPodStandsIsKnown(t *testing.T) {
@@ -57,6 +58,7 @@ func TestHowEachVolumeOfAPodStandsIsKnown(t *testing.T) {
 	}
 	check("on their way", true, standings(Going, Going, Going, Going)...)
 	driver.fail = nil
+	f.set.MayWork([]types.UID{pod.UID})
 	if err := f.set.Teardown(t.Context(), pod.UID); err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func (s *Set) takeDown(ctx context.Context, uid types.UID, st *podState) (hadCla
 	}
 	hadClaims = s.mayHaveClaims(uid)
 	s.letGo(uid)
-	if err := s.removeAll(ctx, uid, func() <-chan struct{} { return s.mayWork(st) }); err != nil {
+	if err := s.removeAll(ctx, uid, st); err != nil {
 		return false, err
 	}
 	for _, d := range s.drivers {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestTeardownFollowsNoSymlinkAndEntersNoMount(t *testing.T) {
@@ -27,6 +28,7 @@ func TestTeardownFollowsNoSymlinkAndEntersNoMount(t *testing.T) {
 	if err := unix.Unmount(foreign, 0); err != nil {
 		t.Fatal(err)
 	}
+	f.set.MayWork([]types.UID{"uid-1"})
 	if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
@@ -28,9 +28,9 @@ type leaving struct {
 
 // removeAll takes all volumes of a pod down, each by itself: whoever of those that are waited
 // for does not answer holds up his own.
-func (s *Set) removeAll(ctx context.Context, uid types.UID, came func() <-chan struct{}) error {
+func (s *Set) removeAll(ctx context.Context, uid types.UID, st *podState) error {
 	all, dirs, unread := s.leaving(uid)
-	if err := errors.Join(unread, s.takeEach(ctx, all, came)); err != nil {
+	if err := errors.Join(unread, s.takeEach(ctx, all, st)); err != nil {
 		return err
 	}
 	for _, dir := range dirs {
@@ -115,51 +115,60 @@ func many(plugin string) int {
 const longTry = 10 * time.Second
 
 // takeEach takes volumes down at once. One that fails is tried again, when its own time has
-// come, until all have been tried: it waits for none of them. Then it is the planner who says
-// when what is left is tried again. came is closed when what failed may work.
-func (s *Set) takeEach(ctx context.Context, all []leaving, came func() <-chan struct{}) error {
-	failed := make([]error, len(all))
+// come, until all have been tried: it waits for none of them. Then what is left has the pod's
+// turn no longer, and the error says when the first of it is to be tried again.
+func (s *Set) takeEach(ctx context.Context, all []leaving, st *podState) error {
+	failed, left := make([]error, len(all)), make([]*retry, len(all))
+	came := func() <-chan struct{} { return s.mayWork(st) }
 	var places lanes
 	var first, wg sync.WaitGroup
 	first.Add(len(all))
 	tried := make(chan struct{})
 	wg.Go(func() { first.Wait(); close(tried) })
 	for i, l := range all {
+		r := st.retries.get(&l)
+		left[i] = r
 		wg.Go(func() {
-			now := came()
-			took, err := l.try(ctx, &places)
-			failed[i] = err
-			first.Done()
-			retry := backoff.New(backoff.Config{Initial: 500 * time.Millisecond, Max: 2 * time.Minute, Jitter: .1})
-			for failed[i] != nil && l.pause(ctx, failed[i], took, retry.Next(), now, tried) {
-				now = came()
-				took, failed[i] = l.try(ctx, &places)
+			took := time.Duration(0)
+			if !r.waits() {
+				took = r.try(ctx, &l, &places, came)
 			}
+			first.Done()
+			for r.err != nil && l.pause(ctx, r, took, tried) {
+				took = r.try(ctx, &l, &places, came)
+			}
+			failed[i] = r.err
 		})
 	}
 	wg.Wait()
-	return errors.Join(failed...)
+	var next time.Time
+	for _, r := range left {
+		if r.err != nil && (next.IsZero() || r.due.Before(next)) {
+			next = r.due
+		}
+	}
+	return reason.Later(next, errors.Join(failed...))
 }
 
 // pause lets time pass after a failure that took a while, or less if it may work sooner, and says
 // whether it is to be tried again: not when there is nobody whom it would wait for.
-func (l *leaving) pause(ctx context.Context, err error, took, long time.Duration, sooner, tried <-chan struct{}) (again bool) {
+func (l *leaving) pause(ctx context.Context, r *retry, took time.Duration, tried <-chan struct{}) (again bool) {
 	select {
 	case <-tried:
 		return false
 	default:
 	}
-	ended := timeline.Start(ctx, timeline.UnmountAgain, l.name, err.Error())
+	ended := timeline.Start(ctx, timeline.UnmountAgain, l.name, r.err.Error())
 	defer ended(nil)
 	var over <-chan time.Time
 	if took < longTry {
-		timer := time.NewTimer(long)
+		timer := time.NewTimer(time.Until(r.due))
 		defer timer.Stop()
 		over = timer.C
 	}
 	select {
 	case <-over:
-	case <-sooner:
+	case <-r.sooner:
 	case <-tried:
 		return false
 	case <-ctx.Done():

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
 
@@ -209,6 +210,7 @@ func TestASubPathThatCannotBeUnmountedKeepsNoOtherVolumeOfThePod(t *testing.T) {
 		t.Errorf("the volume of the subPath went before it: %v", err)
 	}
 	stuck = false
+	f.set.MayWork([]types.UID{"uid-1"})
 	if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
 		t.Fatal(err)
 	}
@@ -305,4 +307,40 @@ func TestTheSameFailuresOfSubPathsAreTheSameError(t *testing.T) {
 	if len(said) != 1 || said["<nil>"] {
 		t.Errorf("%d texts: %v", len(said), said)
 	}
+}
+
+// One that has failed for long is tried every two minutes; who has just failed does not wait
+// for that, nor is the other tried with it.
+func TestEachVolumeThatCannotBeUnmountedHasABackOffOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPatient("b")
+		d.away["a"] = true
+		f, done := d.endsWith(t, append(csiVolumes("a", 1), csiVolumes("b", 1)...)...)
+		again := func() time.Duration {
+			err := <-done
+			at := reason.RetryAt(err)
+			if err == nil || !at.After(time.Now()) {
+				t.Fatalf("%v, to be tried again in %s", err, time.Until(at))
+			}
+			return time.Until(at)
+		}
+		again() // Meanwhile a has failed many times.
+		d.mu.Lock()
+		d.away["b"], d.hangs["b"], d.tries = true, false, map[string][]time.Duration{}
+		d.mu.Unlock()
+		for began := time.Now(); time.Since(began) < 10*time.Second; {
+			go func() { done <- f.set.Teardown(t.Context(), "uid-1") }()
+			time.Sleep(again())
+		}
+		if a, b := len(d.tries["a-0"]), len(d.tries["b-0"]); a > 1 || b < 4 || b > 6 {
+			t.Errorf("in 10 s the one that had failed for two minutes was tried %d times, the other %d times", a, b)
+		}
+		d.mu.Lock()
+		clear(d.away)
+		d.mu.Unlock()
+		f.set.MayWork([]types.UID{"uid-1"})
+		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+			t.Errorf("their drivers have come: %v", err)
+		}
+	})
 }

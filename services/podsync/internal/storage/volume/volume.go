@@ -150,6 +150,7 @@ type podState struct {
 	bound   map[string]bound     // volume name -> what its claim is bound to
 	works   map[string]*work     // what is under way, by the shared volume's name
 	came    chan struct{}        // closed, and another made, when what failed may work
+	retries attempts             // of what could not be taken down; has a lock of its own
 	remotes chan struct{}        // places for what is asked of servers; never changed
 	lanes   lanes                // places with each driver, and of remotes for each server; has a lock of its own
 	// namespace is the pod's, and mounts is how many it needs; see room.

@@ -164,6 +164,7 @@ func TestAFailedUnmountKeepsTheVolumeAndCanBeTriedAgain(t *testing.T) {
 		t.Fatalf("err = %v", err)
 	}
 	f.mounts.Fail = nil
+	f.set.MayWork([]types.UID{"uid-1"})
 	if err := f.set.Teardown(t.Context(), "uid-1"); err != nil || len(f.mounts.Mounts()) != 0 {
 		t.Errorf("second try: %v, mounts %v", err, f.mounts.Mounts())
 	}

@@ -102,7 +102,7 @@ func (s *State) fail(o Outcome) Noted {
 		return Noted{Failure: f, News: news}
 	case podstate.TeardownVolumes:
 		if s.Volumes.DownAgain {
-			f.At = time.Time{}
+			f.At, f.Retry = time.Time{}, time.Time{}
 		}
 		s.Volumes.DownAgain = false
 	}
@@ -235,7 +235,7 @@ func (s *State) takeHooks() {
 func (s *State) ObjectsChanged() {
 	for k, f := range s.Failures {
 		if k.Kind == podstate.StartContainer || k.Kind == podstate.MakeSandbox || k.Kind == podstate.TeardownVolumes {
-			f.At = time.Time{}
+			f.At, f.Retry = time.Time{}, time.Time{}
 			s.Failures[k] = f
 		}
 	}

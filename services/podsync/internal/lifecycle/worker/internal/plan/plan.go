@@ -107,7 +107,7 @@ func (p *planner) emit(a podstate.Action) (begins bool) {
 		return false
 	}
 	if f, failed := p.s.Failures[a.Key]; failed && (a.Early || !f.Early || f.Away) {
-		if at := f.At.Add(retryDelay(a.Kind, f)); p.s.Now.Before(at) {
+		if at := f.due(a.Kind); p.s.Now.Before(at) {
 			p.wake(at)
 			kind := waitKind(a.Kind)
 			if f.Away {
@@ -161,6 +161,14 @@ func (p *planner) wake(t time.Time) {
 
 func (p *planner) wait(kind, object, reason, advice string, retry time.Time) {
 	p.out.Waits = append(p.out.Waits, podstate.Wait{Kind: kind, Object: object, Reason: reason, Advice: advice, Retry: retry})
+}
+
+// due is when the action is tried again.
+func (f Failure) due(k podstate.Kind) time.Time {
+	if !f.Retry.IsZero() && !f.Away {
+		return f.Retry
+	}
+	return f.At.Add(retryDelay(k, f))
 }
 
 // retryDelay is how long a failed action waits before it is tried again.

@@ -207,6 +207,8 @@ type Failure struct {
 	Count int
 	// At is when it failed last.
 	At time.Time
+	// Retry is when who failed wants to be asked again; zero: that follows from Count.
+	Retry time.Time
 	// Away is true when the runtime could not be reached: that says nothing
 	// about the object, and passes as soon as the runtime is back.
 	Away bool
