@@ -8,8 +8,9 @@ import (
 )
 
 // firstLook is how long other services are kept waiting at most, from the first list on, for
-// what the runtime has of every pod of it: one that it cannot say holds up no others.
-const firstLook = 10 * time.Second
+// what the runtime has of every pod of it: one that it cannot say holds up no others. stats
+// keeps a kill back for ten seconds until it has the container's name.
+const firstLook = 5 * time.Second
 
 // awaitWhole says to other services when all pods of the first list were looked at. Before,
 // they would take those that were not for pods that have ended.

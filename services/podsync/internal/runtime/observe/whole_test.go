@@ -23,7 +23,7 @@ func TestOthersAreToldWhatTheRuntimeHasWhenEachPodWasLookedAtAndNoLaterForOneTha
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var slow atomic.Pointer[string]
-				r := newRig(t, fakecri.Config{Faults: func(_ context.Context, _ string, req any) fakecri.Fault {
+				r := newRig(t, fakecri.Config{NoEvents: true, Faults: func(_ context.Context, _ string, req any) fakecri.Fault {
 					if id := slow.Load(); id != nil && fakecri.Subject(req) == *id {
 						return c.slow
 					}

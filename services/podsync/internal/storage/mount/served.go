@@ -36,7 +36,7 @@ func (k *Kernel) Served(dir string) (map[string]bool, error) {
 func (k *Kernel) AskedAt(path string) (string, error) {
 	var at []string
 	_, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
-		if isServed(m.FSType) || m.FSType == "autofs" { // who looks there has a server mounted
+		if isServed(m.FSType) {
 			at = append(at, m.Mountpoint)
 		}
 		return true, false
@@ -81,11 +81,11 @@ func askedAt(path string, at []string, readlink func(string) (string, error)) st
 }
 
 // isServed says whether somebody is asked about a filesystem of this type who may not
-// answer. One that is not known is taken for the kernel's own.
+// answer; who looks below an autofs has a server mounted. One that is not known is taken for the kernel's own.
 func isServed(filesystem string) bool {
 	switch filesystem {
 	case "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "virtiofs", "afs", "coda", "orangefs",
-		"lustre", "gpfs", "beegfs", "glusterfs", "ocfs2", "gfs2", "fuse", "fuseblk":
+		"lustre", "gpfs", "beegfs", "glusterfs", "ocfs2", "gfs2", "fuse", "fuseblk", "autofs":
 		return true
 	}
 	return strings.HasPrefix(filesystem, "fuse.")

@@ -46,7 +46,8 @@ type subPath struct {
 }
 
 // askedForSubPath is who is asked for a path in a volume and may not answer; empty when nobody
-// is. What the host has may lie with a server, and so may anything that is mounted below it.
+// is. What the host has may lie with a server, and so may anything that is mounted below it or
+// below another volume: by an automounter, or by a container.
 func (s *Set) askedForSubPath(pod *v1.Pod, volumeName, volume, path string, ofHost bool) (whose string, err error) {
 	v := podutil.Volume(pod, volumeName)
 	if s.deps.Apart == nil || v == nil {
@@ -61,9 +62,6 @@ func (s *Set) askedForSubPath(pod *v1.Pod, volumeName, volume, path string, ofHo
 		if served[volume] {
 			return mount.Filesystem(volume), nil
 		}
-	}
-	if !ofHost {
-		return "", nil
 	}
 	return s.deps.Mounter.AskedAt(filepath.Join(volume, path))
 }

@@ -3,8 +3,6 @@ package volume
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -149,8 +147,8 @@ func (s *Set) hasDirOf(uid types.UID, pv *v1.PersistentVolume) (bool, error) {
 		dirs = append(dirs, s.volumeDir(uid, of, pv.Name))
 	}
 	for _, dir := range dirs {
-		if _, err := os.Lstat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return err == nil, err
+		if there, err := isThere(dir); there || err != nil {
+			return there, err
 		}
 	}
 	return false, nil

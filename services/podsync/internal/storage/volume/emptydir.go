@@ -34,13 +34,18 @@ func (e emptyDirs) Teardown(ctx context.Context, v Remains) error {
 // emptyDir makes an emptyDir volume once; what a container does to it later stays.
 func (s *Set) emptyDir(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string) (string, error) {
 	ready := s.readyFile(pod.UID, v.Name)
+	_, readyErr := os.Lstat(ready)
+	if readyErr == nil && v.EmptyDir.Medium == v1.StorageMediumDefault {
+		// Containers may have mounted something on it, which is theirs, and may be dead.
+		if there, err := isThere(dir); there || err != nil {
+			return dir, err
+		}
+	}
 	mounted, err := s.deps.Mounter.Mounted(dir)
 	if err != nil {
 		return "", err
 	}
-	_, readyErr := os.Lstat(ready)
-	_, dirErr := os.Lstat(dir)
-	if readyErr == nil && dirErr == nil && mounted == (v.EmptyDir.Medium != v1.StorageMediumDefault) {
+	if _, err := os.Lstat(dir); err == nil && readyErr == nil && mounted && v.EmptyDir.Medium != v1.StorageMediumDefault {
 		return dir, nil
 	}
 	if err := makeDir(dir, emptyDirMode); err != nil {

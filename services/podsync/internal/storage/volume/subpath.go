@@ -198,19 +198,15 @@ func makeBeneath(dir *os.File, path string, mode uint32) error {
 
 // makeIn makes one directory in parent; a dangling symlink of that name is an error.
 func makeIn(parent *os.File, name string, mode uint32) error {
-	err := unix.Mkdirat(int(parent.Fd()), name, mode)
-	if err != nil && !errors.Is(err, unix.EEXIST) {
+	err := mkdirExactly(int(parent.Fd()), name, mode)
+	if !errors.Is(err, unix.EEXIST) {
 		return err
 	}
-	fd, openErr := unix.Openat(int(parent.Fd()), name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if openErr != nil {
-		return fmt.Errorf("%q is in the way: %w", name, openErr)
-	}
-	defer func() { _ = unix.Close(fd) }()
+	fd, err := unix.Openat(int(parent.Fd()), name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil // somebody else just made it
+		return fmt.Errorf("%q is in the way: %w", name, err)
 	}
-	return unix.Fchmod(fd, mode) // the umask had its part in the first one
+	return unix.Close(fd) // somebody else just made it
 }
 
 // modeBits are a mode's bits as the kernel counts them: what is made for a

@@ -182,6 +182,13 @@ func names(dir string) ([]string, error) {
 	return list, nil
 }
 
+// isThere says whether a path is there, without looking at it itself: who does that waits for
+// the server or the process that it may lie with.
+func isThere(path string) (bool, error) {
+	all, err := names(filepath.Dir(path))
+	return slices.Contains(all, filepath.Base(path)), err
+}
+
 // rmdir removes an empty directory; one that does not exist is fine.
 func rmdir(dir string) error {
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
