@@ -50,8 +50,8 @@ func Follow[F any](ctx context.Context, f Follower[F]) error {
 	}
 	log := klog.FromContext(ctx).WithValues("stream", f.Name)
 	wait := backoff.New(f.Backoff)
-	for ctx.Err() == nil {
-		received, err := f.once(ctx)
+	for failed := false; ctx.Err() == nil; failed = true {
+		received, err := f.once(ctx, failed)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -69,13 +69,17 @@ func Follow[F any](ctx context.Context, f Follower[F]) error {
 	return nil
 }
 
-// once runs one stream; received says whether its snapshot was handled.
-func (f Follower[F]) once(parent context.Context) (received bool, err error) {
+// once runs one stream, of which one before may have failed; received says whether its
+// snapshot was handled.
+func (f Follower[F]) once(parent context.Context, failed bool) (received bool, err error) {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	recv, err := f.Connect(ctx)
 	if err != nil {
 		return false, err
+	}
+	if failed { // What that one failed with is over.
+		f.Health.Set(f.Name, false, fmt.Sprintf("stream to %s: it is open, and nothing was said yet; who serves it may wait for something itself, see its health", f.Name))
 	}
 	var last Header
 	for {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -98,5 +99,47 @@ func TestFollowReportsHealthAndBacksOff(t *testing.T) {
 				t.Fatal("reported ready without a frame")
 			}
 		}
+	})
+}
+
+type said struct {
+	mu   sync.Mutex
+	last string
+}
+
+func (s *said) Set(_ string, _ bool, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = text
+}
+
+// Who serves it may wait for something itself.
+func TestAStreamThatIsOpenAndSaysNothingIsNotSaidToBeBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		health, tries, done := &said{}, 0, make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = Follow(ctx, Follower[Header]{
+				Name: "test", Health: health,
+				Connect: func(ctx context.Context) (func() (Header, error), error) {
+					if tries++; tries == 1 {
+						return nil, errors.New("refused")
+					}
+					return func() (Header, error) { <-ctx.Done(); return Header{}, ctx.Err() }, nil
+				},
+				Header: func(h Header) Header { return h },
+				Handle: func(context.Context, Header) error { return nil },
+			})
+		}()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		health.mu.Lock()
+		if strings.Contains(health.last, "refused") || !strings.Contains(health.last, "is open") {
+			t.Errorf("it says %q", health.last)
+		}
+		health.mu.Unlock()
+		cancel()
+		<-done
 	})
 }
