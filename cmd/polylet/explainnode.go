@@ -212,8 +212,12 @@ func outcomeText(d *nodestatusv1.EvictionDecision) string {
 		return "could evict nobody: " + why
 	case "refused":
 		return fmt.Sprintf("would have evicted %s: %s", d.GetChosen(), why)
+	case "hastened":
+		return fmt.Sprintf("gave %s less time (it has %s to end): %s", d.GetChosen(), d.GetGrace().AsDuration(), why)
+	case "held":
+		return "did nothing: " + why
 	}
-	return "did nothing: " + why
+	return fmt.Sprintf("%s: %s", d.GetOutcome(), why) // of a newer nodestatus
 }
 
 // figure is an amount of what is short.

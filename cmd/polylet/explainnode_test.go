@@ -136,3 +136,14 @@ func TestANodeWithPressureIsNotSaidToBeShortOfNothingWhileAGracePeriodRuns(t *te
 		t.Errorf("%s", out.String())
 	}
 }
+
+func TestNothingIsSaidToBeDoneOnlyWhereItIs(t *testing.T) {
+	const why = "a hard threshold leaves it none of the time that it was given"
+	for outcome, want := range map[string]string{
+		"held": "did nothing: " + why, "hastened": "gave a/b less time (it has 1s to end): " + why, "moved": "moved: " + why,
+	} {
+		if got := outcomeText(&nodestatusv1.EvictionDecision{Outcome: outcome, Chosen: "a/b", Grace: durationpb.New(time.Second), Why: why}); got != want {
+			t.Errorf("%s: %s", outcome, got)
+		}
+	}
+}

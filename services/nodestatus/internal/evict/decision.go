@@ -28,11 +28,12 @@ type Outcome string
 
 // Outcomes.
 const (
-	Evicted Outcome = "evicted"
-	Enough  Outcome = "reclaimed"
-	Nobody  Outcome = "nobody"
-	Held    Outcome = "held"
-	Refused Outcome = "refused"
+	Evicted  Outcome = "evicted"
+	Enough   Outcome = "reclaimed"
+	Nobody   Outcome = "nobody"
+	Held     Outcome = "held"
+	Hastened Outcome = "hastened"
+	Refused  Outcome = "refused"
 )
 
 // Shortage is a threshold that is met, as users are told.

@@ -1540,7 +1540,8 @@ type EvictionDecision struct {
 	// What was short.
 	Shortage *Shortage `protobuf:"bytes,4,opt,name=shortage,proto3" json:"shortage,omitempty"`
 	// evicted, reclaimed (that was enough), nobody (can be evicted), held (nothing is
-	// done now), refused (podsync did not stop the pod).
+	// done now), hastened (a pod that is being stopped has less time), refused (podsync
+	// did not stop the pod).
 	Outcome string `protobuf:"bytes,5,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Why, in a sentence.
 	Why string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
