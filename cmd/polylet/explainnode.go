@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
@@ -60,19 +61,20 @@ func showShortages(out io.Writer, resp *nodestatusv1.ListEvictionDecisionsRespon
 	if old {
 		fmt.Fprintf(out, "It is not known what the node is short of now: stats has told nothing for %s (polylet status says why), and no pod is evicted for a shortage meanwhile. Before that:\n", age(stamp(at), now))
 	}
+	short := slices.Concat(resp.GetShortages(), resp.GetWaits())
 	switch {
 	case at == nil:
-		fmt.Fprintln(out, "It is not known what the node is short of: stats has measured nothing yet (polylet status says why).")
-	case len(resp.GetShortages()) == 0 && old:
+		fmt.Fprintf(out, "It is not known what the node is short of: nodestatus has heard no figures of stats since it was started%s (polylet status says why).\n", ago(resp.GetBeganTime(), now))
+	case len(short) == 0 && old:
 		fmt.Fprintln(out, "The node was short of nothing.")
-	case len(resp.GetShortages()) == 0:
+	case len(short) == 0:
 		fmt.Fprintln(out, "The node is short of nothing.")
 	}
-	for _, s := range resp.GetShortages() {
-		fmt.Fprintf(out, "short of %s, since %s\n", shortageText(s), age(stamp(s.GetSince()), now))
+	for _, s := range short {
+		fmt.Fprintf(out, "short of %s, since %s%s\n", shortageText(s), age(stamp(s.GetSince()), now), dueText(s, now))
 	}
 	if len(resp.GetConditions()) > 0 {
-		fmt.Fprintf(out, "It has %s; a condition stays for a while after the shortage.\n", strings.Join(resp.GetConditions(), ", "))
+		fmt.Fprintf(out, "It has %s; a condition comes with a shortage, whatever its grace period, and stays for a while after it.\n", strings.Join(resp.GetConditions(), ", "))
 	}
 	for _, d := range resp.GetDecisions() {
 		if err := showDecision(out, d); err != nil {
@@ -80,6 +82,22 @@ func showShortages(out io.Writer, resp *nodestatusv1.ListEvictionDecisionsRespon
 		}
 	}
 	return nil
+}
+
+// ago is how long ago something was; nothing where that is not known.
+func ago(at *timestamppb.Timestamp, now time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return fmt.Sprintf(" %s ago", age(stamp(at), now))
+}
+
+// dueText says when a shortage is acted upon; nothing where that is now.
+func dueText(s *nodestatusv1.Shortage, now time.Time) string {
+	if s.GetDueTime() == nil {
+		return ""
+	}
+	return fmt.Sprintf("; nothing is reclaimed or evicted for it before its grace period is over, in %s", max(0, stamp(s.GetDueTime()).Sub(now)).Round(time.Second))
 }
 
 // nodeDocument is what nodestatus says as JSON, and beside it under putOff which pods wait;
@@ -194,8 +212,12 @@ func outcomeText(d *nodestatusv1.EvictionDecision) string {
 		return "could evict nobody: " + why
 	case "refused":
 		return fmt.Sprintf("would have evicted %s: %s", d.GetChosen(), why)
+	case "hastened":
+		return fmt.Sprintf("gave %s less time (it has %s to end): %s", d.GetChosen(), d.GetGrace().AsDuration(), why)
+	case "held":
+		return "did nothing: " + why
 	}
-	return "did nothing: " + why
+	return fmt.Sprintf("%s: %s", d.GetOutcome(), why) // of a newer nodestatus
 }
 
 // figure is an amount of what is short.

@@ -50,11 +50,14 @@ func TestWhatTheNodeIsShortOfIsExplainedWithWhoWasConsidered(t *testing.T) {
 }
 
 func TestANodeThatIsShortOfNothingSaysSo(t *testing.T) {
+	now := time.Now()
 	for want, resp := range map[string]*nodestatusv1.ListEvictionDecisionsResponse{
-		"short of nothing": {SignalsTime: timestamppb.Now()}, "has measured nothing yet": {},
+		"The node is short of nothing.":                                  {SignalsTime: timestamppb.New(now)},
+		"heard no figures of stats since it was started 3h ago (polylet": {BeganTime: timestamppb.New(now.Add(-3 * time.Hour))},
+		"heard no figures of stats since it was started (polylet":        {}, // of an older nodestatus
 	} {
 		var out bytes.Buffer
-		if err := showShortages(&out, resp, time.Now()); err != nil || !strings.Contains(out.String(), want) {
+		if err := showShortages(&out, resp, now); err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%v: %s", err, out.String())
 		}
 	}
@@ -113,5 +116,34 @@ func TestANodeOfWhichNothingIsHeardAnyMoreIsNotSaidToBeShortOfNothing(t *testing
 	}
 	if got := out.String(); strings.Contains(got, "is short of nothing") || !strings.Contains(got, "stats has told nothing for 5m") || !strings.Contains(got, "was short of nothing") {
 		t.Errorf("%s", got)
+	}
+}
+
+func TestANodeWithPressureIsNotSaidToBeShortOfNothingWhileAGracePeriodRuns(t *testing.T) {
+	now := time.Now()
+	waits := &nodestatusv1.Shortage{
+		Signal: "memory.available", Threshold: "100Mi", Available: "50Mi",
+		Since: timestamppb.New(now.Add(-10 * time.Minute)), DueTime: timestamppb.New(now.Add(20 * time.Minute)),
+	}
+	resp := &nodestatusv1.ListEvictionDecisionsResponse{SignalsTime: timestamppb.New(now), Conditions: []string{"MemoryPressure"}, Waits: []*nodestatusv1.Shortage{waits}}
+	var out bytes.Buffer
+	if err := showShortages(&out, resp, now); err != nil {
+		t.Fatal(err)
+	}
+	const want = "short of memory.available: 50Mi left, the soft threshold is 100Mi, since 10m; nothing is reclaimed or evicted for it before its grace period is over, in 20m0s\n" +
+		"It has MemoryPressure; a condition comes with a shortage, whatever its grace period, and stays for a while after it.\n"
+	if out.String() != want {
+		t.Errorf("%s", out.String())
+	}
+}
+
+func TestNothingIsSaidToBeDoneOnlyWhereItIs(t *testing.T) {
+	const why = "a hard threshold leaves it none of the time that it was given"
+	for outcome, want := range map[string]string{
+		"held": "did nothing: " + why, "hastened": "gave a/b less time (it has 1s to end): " + why, "moved": "moved: " + why,
+	} {
+		if got := outcomeText(&nodestatusv1.EvictionDecision{Outcome: outcome, Chosen: "a/b", Grace: durationpb.New(time.Second), Why: why}); got != want {
+			t.Errorf("%s: %s", outcome, got)
+		}
 	}
 }

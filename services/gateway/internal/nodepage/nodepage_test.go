@@ -106,8 +106,10 @@ func (f fakeNode) ListEvictionDecisions(ctx context.Context, req *nodestatusv1.L
 		return f.UnimplementedNodeStatusServiceServer.ListEvictionDecisions(ctx, req)
 	}
 	memory := &nodestatusv1.Shortage{Signal: "memory.available", Threshold: "100Mi", Available: "50Mi", Since: timestamppb.New(time.Unix(5, 0)), Hard: true}
+	waits := &nodestatusv1.Shortage{Signal: "pid.available", Since: timestamppb.New(time.Unix(5, 0)), DueTime: timestamppb.New(time.Unix(8, 0))}
 	return &nodestatusv1.ListEvictionDecisionsResponse{
-		SignalsTime: timestamppb.Now(), Shortages: []*nodestatusv1.Shortage{memory},
+		SignalsTime: timestamppb.Now(), BeganTime: timestamppb.New(time.Unix(4, 0)),
+		Shortages: []*nodestatusv1.Shortage{memory}, Waits: []*nodestatusv1.Shortage{waits},
 		Decisions: []*nodestatusv1.EvictionDecision{
 			{Time: timestamppb.New(time.Unix(6, 0)), Shortage: memory, Outcome: "nobody", Why: "<b>no pod</b>"},
 			{Time: timestamppb.New(time.Unix(7, 0)), Shortage: memory, Outcome: "evicted", Chosen: "ns/p", ChosenUid: "u", Candidates: []*nodestatusv1.EvictionCandidate{{Pod: "ns/p", Uid: "u", Usage: 9}}},
@@ -302,8 +304,11 @@ func TestWhatTheNodeIsShortOfIsShownWithTheNewestDecisionFirst(t *testing.T) {
 		t.Fatal(err, body)
 	}
 	s := o.Shortages
-	if len(s.Short) != 1 || s.Short[0].Available != "50Mi" || s.Short[0].Since.Unix() != 5 || s.Measured == nil || s.Stale {
+	if len(s.Short) != 2 || s.Short[0].Available != "50Mi" || s.Short[0].Since.Unix() != 5 || s.Short[0].Due != nil || s.Measured == nil || s.Stale || s.Began.Unix() != 4 {
 		t.Errorf("%+v", s)
+	}
+	if waits := s.Short[1]; waits.Signal != "pid.available" || waits.Due.Unix() != 8 {
+		t.Errorf("%+v", waits)
 	}
 	if len(s.Decisions) != 2 || s.Decisions[0].Outcome != "evicted" || s.Decisions[0].Chosen.Name != "p" || s.Decisions[0].Candidates[0].Usage != 9 || s.Decisions[1].Outcome != "nobody" {
 		t.Errorf("%+v", s.Decisions)

@@ -19,10 +19,13 @@ const (
 
 // Shortages is what the node is short of, and what was decided about it.
 type Shortages struct {
-	// Measured is when the signals were; nil when they have not been yet.
+	// Measured is when the signals were; nil when nodestatus has heard of none since it
+	// began to run, at Began.
 	Measured *time.Time `json:"measured,omitempty"`
+	Began    *time.Time `json:"began,omitempty"`
 	// Stale says that this was too long ago to say what the node is short of now.
-	Stale bool       `json:"stale,omitempty"`
+	Stale bool `json:"stale,omitempty"`
+	// Short are those whose grace period runs, too, last.
 	Short []Shortage `json:"short"`
 	// Decisions are the newest, the newest first; More is how many are left out.
 	Decisions []Decision `json:"decisions"`
@@ -39,6 +42,8 @@ type Shortage struct {
 	Hard      bool   `json:"hard,omitempty"`
 	// Since is nil for a limit.
 	Since *time.Time `json:"since,omitempty"`
+	// Due is when its grace period is over; nil when nothing is waited for.
+	Due *time.Time `json:"due,omitempty"`
 }
 
 // Decision is what was done about a shortage, and why.
@@ -50,7 +55,7 @@ type Decision struct {
 	Shortage Shortage   `json:"shortage"`
 	// Counted says that the candidates' figures are numbers of things; else they are bytes.
 	Counted bool `json:"counted,omitempty"`
-	// Outcome is evicted, reclaimed, nobody, held or refused.
+	// Outcome is evicted, reclaimed, nobody, held, hastened or refused.
 	Outcome string `json:"outcome"`
 	Why     string `json:"why"`
 	// Reclaimed is nil when nothing was tried.
@@ -94,7 +99,7 @@ type Candidate struct {
 
 // shownAt is what is shown of s at a time: no more than anybody reads.
 func (s *Shortages) shownAt(now time.Time) *Shortages {
-	out := &Shortages{Measured: s.Measured, Stale: s.Measured != nil && now.Sub(*s.Measured) >= silent}
+	out := &Shortages{Measured: s.Measured, Began: s.Began, Stale: s.Measured != nil && now.Sub(*s.Measured) >= silent}
 	out.Short = append([]Shortage{}, s.Short[:min(len(s.Short), mostShortages)]...) // never null
 	out.Decisions = append([]Decision{}, s.Decisions[:min(len(s.Decisions), mostDecisions)]...)
 	out.More = s.More + len(s.Decisions) - len(out.Decisions)

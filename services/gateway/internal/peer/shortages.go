@@ -15,8 +15,8 @@ func (p *Page) Shortages(ctx context.Context) (*nodepage.Shortages, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &nodepage.Shortages{Measured: stamp(resp.GetSignalsTime())}
-	for _, s := range resp.GetShortages() {
+	out := &nodepage.Shortages{Measured: stamp(resp.GetSignalsTime()), Began: stamp(resp.GetBeganTime())}
+	for _, s := range slices.Concat(resp.GetShortages(), resp.GetWaits()) {
 		out.Short = append(out.Short, shortageOf(s))
 	}
 	for _, d := range slices.Backward(resp.GetDecisions()) {
@@ -28,7 +28,7 @@ func (p *Page) Shortages(ctx context.Context) (*nodepage.Shortages, error) {
 func shortageOf(s *nodestatusv1.Shortage) nodepage.Shortage {
 	return nodepage.Shortage{
 		Signal: s.GetSignal(), Limit: strings.HasSuffix(s.GetSignal(), ".limit"), Threshold: s.GetThreshold(), Available: s.GetAvailable(),
-		Hard: s.GetHard(), Since: stamp(s.GetSince()),
+		Hard: s.GetHard(), Since: stamp(s.GetSince()), Due: stamp(s.GetDueTime()),
 	}
 }
 

@@ -28,11 +28,12 @@ type Outcome string
 
 // Outcomes.
 const (
-	Evicted Outcome = "evicted"
-	Enough  Outcome = "reclaimed"
-	Nobody  Outcome = "nobody"
-	Held    Outcome = "held"
-	Refused Outcome = "refused"
+	Evicted  Outcome = "evicted"
+	Enough   Outcome = "reclaimed"
+	Nobody   Outcome = "nobody"
+	Held     Outcome = "held"
+	Hastened Outcome = "hastened"
+	Refused  Outcome = "refused"
 )
 
 // Shortage is a threshold that is met, as users are told.
@@ -40,6 +41,8 @@ type Shortage struct {
 	Signal, Threshold, Available string
 	Since                        time.Time
 	Hard                         bool
+	// Due is when its grace period is over; zero: it is, or there is none.
+	Due time.Time
 }
 
 func shortage(m pressure.Met) Shortage {
@@ -179,10 +182,13 @@ func bounded(text string) string {
 type View struct {
 	// Conditions are those that hold.
 	Conditions []string
-	// Shortages are thresholds that are met, the first to be acted upon first.
-	Shortages []Shortage
-	// Signals is when the signals were heard last; zero is never.
-	Signals time.Time
+	// Shortages are thresholds that are met and whose grace period is over, the first to
+	// be acted upon first; Waits are those that are met and whose grace period runs, the
+	// first to be over first.
+	Shortages, Waits []Shortage
+	// Signals is when the signals were heard last; zero is never since Began, when this
+	// run did.
+	Signals, Began time.Time
 	// Decisions are the newest, oldest first.
 	Decisions []Decision
 }
@@ -190,12 +196,18 @@ type View struct {
 // View returns how the node stands.
 func (l *Loop) View() View {
 	judgement, frame, known := l.deps.Judge.Judge(time.Now())
-	out := View{Signals: frame.Heard}
+	out := View{Signals: frame.Heard, Began: l.began}
 	if known {
 		out.Conditions = judgement.Names()
 		for _, m := range eviction.Order(judgement.Due) {
 			out.Shortages = append(out.Shortages, shortage(m))
 		}
+		for _, m := range judgement.Waits {
+			s := shortage(m)
+			s.Due = m.Since.Add(m.Grace)
+			out.Waits = append(out.Waits, s)
+		}
+		slices.SortStableFunc(out.Waits, func(a, b Shortage) int { return a.Due.Compare(b.Due) })
 	}
 	l.kept.mu.Lock()
 	defer l.kept.mu.Unlock()

@@ -92,3 +92,33 @@ func TestWhatIsShortIsShownFirstToBeActedUponFirst(t *testing.T) {
 		}
 	})
 }
+
+// Its condition is there all the while, and new pods are refused.
+func TestAShortageWhoseGracePeriodRunsIsShownWithItsEnd(t *testing.T) {
+	settings := threshold.Settings{
+		Soft:      map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"},
+		SoftGrace: map[string]string{"memory.available": "30m", "nodefs.available": "20m"},
+	}
+	in(t, settings, Config{}, func(w *world) {
+		w.otherMemory, w.otherDisk = 950*mi, 950*mi
+		w.signals()
+		start := time.Now()
+		w.pass(10 * time.Minute)
+		got := w.loop.View()
+		if len(got.Conditions) != 2 || len(got.Shortages) > 0 || len(got.Waits) != 2 {
+			t.Fatalf("%+v", got)
+		}
+		for i, want := range []struct {
+			signal string
+			grace  time.Duration
+		}{{"nodefs.available", 20 * time.Minute}, {"memory.available", 30 * time.Minute}} {
+			if s := got.Waits[i]; s.Signal != want.signal || s.Due.Sub(s.Since) != want.grace || s.Since.Sub(start).Abs() > time.Second {
+				t.Errorf("%+v, want %s with %s", s, want.signal, want.grace)
+			}
+		}
+		w.pass(25 * time.Minute)
+		if got = w.loop.View(); len(got.Waits) > 0 || len(got.Shortages) != 2 || !got.Shortages[0].Due.IsZero() {
+			t.Errorf("%+v", got)
+		}
+	})
+}

@@ -148,9 +148,10 @@ type Deps struct {
 
 // Loop evicts. Safe for concurrent use; Run runs once.
 type Loop struct {
-	cfg  Config
-	deps Deps
-	tell wake.Signal
+	cfg   Config
+	deps  Deps
+	began time.Time
+	tell  wake.Signal
 	// forgotten is whether podsync has to be told again of pressure.
 	forgotten atomic.Bool
 	kept      records
@@ -196,7 +197,7 @@ type Loop struct {
 // New returns a Loop; it starts nothing.
 func New(cfg Config, deps Deps) *Loop {
 	return &Loop{
-		cfg: cfg, deps: deps, tell: wake.New(), answered: wake.New(),
+		cfg: cfg, deps: deps, began: time.Now(), tell: wake.New(), answered: wake.New(),
 		stopping: map[types.UID]*stopping{}, skip: map[types.UID]time.Time{}, told: map[v1.ResourceName]time.Time{},
 		next: map[string]time.Time{}, since: map[string]time.Time{}, awaited: map[string]awaited{}, ends: newEnds(deps.Podsync),
 		barren: map[eviction.Reclaim]*barren{},

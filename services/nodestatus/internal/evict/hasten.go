@@ -38,7 +38,7 @@ func (l *Loop) hasten(ctx context.Context, m pressure.Met) {
 		s.at, s.grace, s.available, s.sure = time.Now(), eviction.Immediate, m.By.Available, false
 		s.stop.Grace = eviction.Immediate
 		l.note(ctx, Decision{
-			Shortage: shortage(m), Outcome: Held, Chosen: ref(s.pod), Grace: s.grace,
+			Shortage: shortage(m), Outcome: Hastened, Chosen: ref(s.pod), Grace: s.grace,
 			Why: fmt.Sprintf("pod %s is being stopped, and a hard threshold leaves it none of the time that it was given", klog.KObj(s.pod)),
 		})
 		l.ask(ctx, s)

@@ -48,7 +48,7 @@ func TestMemoryThatRunsOutLeavesAPodNoneOfTheTimeThatASoftThresholdGaveIt(t *tes
 		if w.metric("kubelet_evictions", "memory.available") != 1 {
 			t.Error("one eviction is counted twice")
 		}
-		if d := w.last(); d.Chosen.Name != "hog" || !strings.Contains(d.Why, "pod default/hog is being stopped, and a hard threshold leaves it none of the time") {
+		if d := w.last(); d.Outcome != Hastened || d.Chosen.Name != "hog" || !strings.Contains(d.Why, "pod default/hog is being stopped, and a hard threshold leaves it none of the time") {
 			t.Errorf("%+v", d)
 		}
 	})

@@ -113,6 +113,8 @@ type Judgement struct {
 	// Due are the thresholds that are met and whose grace period has passed, in the
 	// order of the configuration.
 	Due []Met
+	// Waits are those that are met and whose grace period runs, in that order, too.
+	Waits []Met
 	// Again is when the judgement may change without new signals; zero when it does
 	// not.
 	Again time.Time
@@ -140,14 +142,16 @@ func Step(s State, thresholds []threshold.Threshold, signals []Signal, transitio
 		if !before {
 			since = now
 		}
+		met := Met{Threshold: t, By: signal, Since: since}
 		next.since[t] = since
 		next.last[KindOf(t.Signal)] = now
 		if end := since.Add(t.Grace); end.After(now) {
 			out.Again = earliest(out.Again, end)
+			out.Waits = append(out.Waits, met)
 			continue
 		}
 		next.due[t] = true
-		out.Due = append(out.Due, Met{Threshold: t, By: signal, Since: since})
+		out.Due = append(out.Due, met)
 	}
 	for kind, at := range next.last {
 		switch end := at.Add(transition); {

@@ -19,9 +19,12 @@ type Evictions interface {
 // ListEvictionDecisions implements NodeStatusService.
 func (s *Server) ListEvictionDecisions(context.Context, *nodestatusv1.ListEvictionDecisionsRequest) (*nodestatusv1.ListEvictionDecisionsResponse, error) {
 	view := s.evictions.View()
-	out := &nodestatusv1.ListEvictionDecisionsResponse{Conditions: view.Conditions, SignalsTime: stamp(view.Signals)}
+	out := &nodestatusv1.ListEvictionDecisionsResponse{Conditions: view.Conditions, SignalsTime: stamp(view.Signals), BeganTime: stamp(view.Began)}
 	for _, x := range view.Shortages {
 		out.Shortages = append(out.Shortages, shortage(x))
+	}
+	for _, x := range view.Waits {
+		out.Waits = append(out.Waits, shortage(x))
 	}
 	for i := range view.Decisions {
 		out.Decisions = append(out.Decisions, decision(&view.Decisions[i]))
@@ -49,7 +52,7 @@ func decision(d *evict.Decision) *nodestatusv1.EvictionDecision {
 }
 
 func shortage(s evict.Shortage) *nodestatusv1.Shortage {
-	return &nodestatusv1.Shortage{Signal: s.Signal, Threshold: s.Threshold, Available: s.Available, Since: stamp(s.Since), Hard: s.Hard}
+	return &nodestatusv1.Shortage{Signal: s.Signal, Threshold: s.Threshold, Available: s.Available, Since: stamp(s.Since), Hard: s.Hard, DueTime: stamp(s.Due)}
 }
 
 func stamp(t time.Time) *timestamppb.Timestamp {

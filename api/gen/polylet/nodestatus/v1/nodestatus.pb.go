@@ -1350,10 +1350,15 @@ type ListEvictionDecisionsResponse struct {
 	// Thresholds that are met and whose grace period has passed, the one that is acted
 	// upon first.
 	Shortages []*Shortage `protobuf:"bytes,2,rep,name=shortages,proto3" json:"shortages,omitempty"`
-	// When the signals were measured last; unset when stats has sent none.
+	// When the signals were measured last; unset when stats has sent none since began_time.
 	SignalsTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=signals_time,json=signalsTime,proto3" json:"signals_time,omitempty"`
 	// Oldest first.
-	Decisions     []*EvictionDecision `protobuf:"bytes,4,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	Decisions []*EvictionDecision `protobuf:"bytes,4,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	// Thresholds that are met and whose grace period runs: they are a condition, and nothing
+	// is reclaimed or evicted for them before due_time. The first to be due first.
+	Waits []*Shortage `protobuf:"bytes,5,rep,name=waits,proto3" json:"waits,omitempty"`
+	// When this run of nodestatus began, from when on it knows of signals and decisions.
+	BeganTime     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=began_time,json=beganTime,proto3" json:"began_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1416,6 +1421,20 @@ func (x *ListEvictionDecisionsResponse) GetDecisions() []*EvictionDecision {
 	return nil
 }
 
+func (x *ListEvictionDecisionsResponse) GetWaits() []*Shortage {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+func (x *ListEvictionDecisionsResponse) GetBeganTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BeganTime
+	}
+	return nil
+}
+
 // Shortage is a threshold that is met.
 type Shortage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1429,7 +1448,10 @@ type Shortage struct {
 	// Since when it is met; unset for a limit.
 	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	// Whether it is a hard threshold.
-	Hard          bool `protobuf:"varint,5,opt,name=hard,proto3" json:"hard,omitempty"`
+	Hard bool `protobuf:"varint,5,opt,name=hard,proto3" json:"hard,omitempty"`
+	// When its grace period is over, and it is acted upon if it is still met; unset when
+	// there is none, or it is over.
+	DueTime       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=due_time,json=dueTime,proto3" json:"due_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1499,6 +1521,13 @@ func (x *Shortage) GetHard() bool {
 	return false
 }
 
+func (x *Shortage) GetDueTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DueTime
+	}
+	return nil
+}
+
 // EvictionDecision is what nodestatus did about a shortage and why.
 type EvictionDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1511,7 +1540,8 @@ type EvictionDecision struct {
 	// What was short.
 	Shortage *Shortage `protobuf:"bytes,4,opt,name=shortage,proto3" json:"shortage,omitempty"`
 	// evicted, reclaimed (that was enough), nobody (can be evicted), held (nothing is
-	// done now), refused (podsync did not stop the pod).
+	// done now), hastened (a pod that is being stopped has less time), refused (podsync
+	// did not stop the pod).
 	Outcome string `protobuf:"bytes,5,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Why, in a sentence.
 	Why string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
@@ -1915,20 +1945,24 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\x14ReviewAccessResponse\x122\n" +
 	"\x15subject_access_review\x18\x01 \x01(\fR\x13subjectAccessReview\x12\x18\n" +
 	"\arefusal\x18\x02 \x01(\fR\arefusal\"\x1e\n" +
-	"\x1cListEvictionDecisionsRequest\"\x84\x02\n" +
+	"\x1cListEvictionDecisionsRequest\"\xf6\x02\n" +
 	"\x1dListEvictionDecisionsResponse\x12\x1e\n" +
 	"\n" +
 	"conditions\x18\x01 \x03(\tR\n" +
 	"conditions\x12=\n" +
 	"\tshortages\x18\x02 \x03(\v2\x1f.polylet.nodestatus.v1.ShortageR\tshortages\x12=\n" +
 	"\fsignals_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\vsignalsTime\x12E\n" +
-	"\tdecisions\x18\x04 \x03(\v2'.polylet.nodestatus.v1.EvictionDecisionR\tdecisions\"\xa4\x01\n" +
+	"\tdecisions\x18\x04 \x03(\v2'.polylet.nodestatus.v1.EvictionDecisionR\tdecisions\x125\n" +
+	"\x05waits\x18\x05 \x03(\v2\x1f.polylet.nodestatus.v1.ShortageR\x05waits\x129\n" +
+	"\n" +
+	"began_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tbeganTime\"\xdb\x01\n" +
 	"\bShortage\x12\x16\n" +
 	"\x06signal\x18\x01 \x01(\tR\x06signal\x12\x1c\n" +
 	"\tthreshold\x18\x02 \x01(\tR\tthreshold\x12\x1c\n" +
 	"\tavailable\x18\x03 \x01(\tR\tavailable\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
-	"\x04hard\x18\x05 \x01(\bR\x04hard\"\xba\x04\n" +
+	"\x04hard\x18\x05 \x01(\bR\x04hard\x125\n" +
+	"\bdue_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\adueTime\"\xba\x04\n" +
 	"\x10EvictionDecision\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x129\n" +
 	"\n" +
@@ -2037,40 +2071,43 @@ var file_polylet_nodestatus_v1_nodestatus_proto_depIdxs = []int32{
 	25, // 10: polylet.nodestatus.v1.ListEvictionDecisionsResponse.shortages:type_name -> polylet.nodestatus.v1.Shortage
 	29, // 11: polylet.nodestatus.v1.ListEvictionDecisionsResponse.signals_time:type_name -> google.protobuf.Timestamp
 	26, // 12: polylet.nodestatus.v1.ListEvictionDecisionsResponse.decisions:type_name -> polylet.nodestatus.v1.EvictionDecision
-	29, // 13: polylet.nodestatus.v1.Shortage.since:type_name -> google.protobuf.Timestamp
-	29, // 14: polylet.nodestatus.v1.EvictionDecision.time:type_name -> google.protobuf.Timestamp
-	29, // 15: polylet.nodestatus.v1.EvictionDecision.first_time:type_name -> google.protobuf.Timestamp
-	25, // 16: polylet.nodestatus.v1.EvictionDecision.shortage:type_name -> polylet.nodestatus.v1.Shortage
-	27, // 17: polylet.nodestatus.v1.EvictionDecision.reclaimed:type_name -> polylet.nodestatus.v1.Reclaimed
-	28, // 18: polylet.nodestatus.v1.EvictionDecision.candidates:type_name -> polylet.nodestatus.v1.EvictionCandidate
-	30, // 19: polylet.nodestatus.v1.EvictionDecision.grace:type_name -> google.protobuf.Duration
-	5,  // 20: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
-	7,  // 21: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
-	16, // 22: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:input_type -> polylet.nodestatus.v1.ListRecentEventsRequest
-	23, // 23: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:input_type -> polylet.nodestatus.v1.ListEvictionDecisionsRequest
-	9,  // 24: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
-	12, // 25: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
-	14, // 26: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
-	19, // 27: polylet.nodestatus.v1.NodeStatusService.ReviewToken:input_type -> polylet.nodestatus.v1.ReviewTokenRequest
-	21, // 28: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:input_type -> polylet.nodestatus.v1.ReviewAccessRequest
-	0,  // 29: polylet.nodestatus.v1.NodeStatusService.AskApiserver:input_type -> polylet.nodestatus.v1.AskApiserverRequest
-	2,  // 30: polylet.nodestatus.v1.NodeStatusService.WatchAssignedConfiguration:input_type -> polylet.nodestatus.v1.WatchAssignedConfigurationRequest
-	6,  // 31: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
-	8,  // 32: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
-	17, // 33: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
-	24, // 34: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:output_type -> polylet.nodestatus.v1.ListEvictionDecisionsResponse
-	10, // 35: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
-	13, // 36: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
-	15, // 37: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
-	20, // 38: polylet.nodestatus.v1.NodeStatusService.ReviewToken:output_type -> polylet.nodestatus.v1.ReviewTokenResponse
-	22, // 39: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:output_type -> polylet.nodestatus.v1.ReviewAccessResponse
-	1,  // 40: polylet.nodestatus.v1.NodeStatusService.AskApiserver:output_type -> polylet.nodestatus.v1.AskApiserverResponse
-	3,  // 41: polylet.nodestatus.v1.NodeStatusService.WatchAssignedConfiguration:output_type -> polylet.nodestatus.v1.WatchAssignedConfigurationResponse
-	31, // [31:42] is the sub-list for method output_type
-	20, // [20:31] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	25, // 13: polylet.nodestatus.v1.ListEvictionDecisionsResponse.waits:type_name -> polylet.nodestatus.v1.Shortage
+	29, // 14: polylet.nodestatus.v1.ListEvictionDecisionsResponse.began_time:type_name -> google.protobuf.Timestamp
+	29, // 15: polylet.nodestatus.v1.Shortage.since:type_name -> google.protobuf.Timestamp
+	29, // 16: polylet.nodestatus.v1.Shortage.due_time:type_name -> google.protobuf.Timestamp
+	29, // 17: polylet.nodestatus.v1.EvictionDecision.time:type_name -> google.protobuf.Timestamp
+	29, // 18: polylet.nodestatus.v1.EvictionDecision.first_time:type_name -> google.protobuf.Timestamp
+	25, // 19: polylet.nodestatus.v1.EvictionDecision.shortage:type_name -> polylet.nodestatus.v1.Shortage
+	27, // 20: polylet.nodestatus.v1.EvictionDecision.reclaimed:type_name -> polylet.nodestatus.v1.Reclaimed
+	28, // 21: polylet.nodestatus.v1.EvictionDecision.candidates:type_name -> polylet.nodestatus.v1.EvictionCandidate
+	30, // 22: polylet.nodestatus.v1.EvictionDecision.grace:type_name -> google.protobuf.Duration
+	5,  // 23: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
+	7,  // 24: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
+	16, // 25: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:input_type -> polylet.nodestatus.v1.ListRecentEventsRequest
+	23, // 26: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:input_type -> polylet.nodestatus.v1.ListEvictionDecisionsRequest
+	9,  // 27: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
+	12, // 28: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
+	14, // 29: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
+	19, // 30: polylet.nodestatus.v1.NodeStatusService.ReviewToken:input_type -> polylet.nodestatus.v1.ReviewTokenRequest
+	21, // 31: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:input_type -> polylet.nodestatus.v1.ReviewAccessRequest
+	0,  // 32: polylet.nodestatus.v1.NodeStatusService.AskApiserver:input_type -> polylet.nodestatus.v1.AskApiserverRequest
+	2,  // 33: polylet.nodestatus.v1.NodeStatusService.WatchAssignedConfiguration:input_type -> polylet.nodestatus.v1.WatchAssignedConfigurationRequest
+	6,  // 34: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
+	8,  // 35: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
+	17, // 36: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
+	24, // 37: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:output_type -> polylet.nodestatus.v1.ListEvictionDecisionsResponse
+	10, // 38: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
+	13, // 39: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
+	15, // 40: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
+	20, // 41: polylet.nodestatus.v1.NodeStatusService.ReviewToken:output_type -> polylet.nodestatus.v1.ReviewTokenResponse
+	22, // 42: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:output_type -> polylet.nodestatus.v1.ReviewAccessResponse
+	1,  // 43: polylet.nodestatus.v1.NodeStatusService.AskApiserver:output_type -> polylet.nodestatus.v1.AskApiserverResponse
+	3,  // 44: polylet.nodestatus.v1.NodeStatusService.WatchAssignedConfiguration:output_type -> polylet.nodestatus.v1.WatchAssignedConfigurationResponse
+	34, // [34:45] is the sub-list for method output_type
+	23, // [23:34] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_polylet_nodestatus_v1_nodestatus_proto_init() }

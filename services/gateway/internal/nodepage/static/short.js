@@ -1,5 +1,5 @@
 import { h, byId, text, list } from './dom.js';
-import { ago, bytes, clock } from './words.js';
+import { ago, bytes, clock, until } from './words.js';
 
 // What the node is short of, and what was decided about it. Where all is well
 // nothing is shown.
@@ -17,7 +17,7 @@ export function showShortages(known, now) {
     li.className = s.hard || s.limit ? 'bad' : 'wait';
     text(li.children[0], s.signal);
     text(li.children[1], amounts(s));
-    text(li.children[2], s.since ? `for ${ago(s.since)}` : '');
+    text(li.children[2], [s.since && `for ${ago(s.since)}`, s.due && `nothing is evicted before its grace period is over, in ${until(s.due)}`].filter(Boolean).join('; '));
   });
   byId('decided').hidden = !decisions.length;
   list(byId('decisions'), decisions, (d) => [d.first || d.time, d.shortage.signal, d.outcome, d.chosen?.uid].join('|'), makeDecision, fillDecision);
@@ -28,7 +28,7 @@ export function showShortages(known, now) {
 // standing is what is known; nothing where the shortages themselves say it.
 function standing(known, now) {
   if (!known) return 'It is not known: nodestatus does not answer.';
-  if (!known.measured) return 'It is not known: stats has measured nothing yet.';
+  if (!known.measured) return `It is not known: nodestatus has heard no figures of stats since it was started${known.began ? ` ${ago(known.began, Date.parse(now))} ago` : ''}.`;
   if (known.stale) return `It is not known what it is short of now: stats has told nothing for ${ago(known.measured, Date.parse(now))}, and no pod is evicted for a shortage meanwhile. ${known.short.length ? 'Before that it was short of:' : 'Before that it was short of nothing.'}`;
   return known.short.length ? '' : 'Of nothing now.';
 }
@@ -38,7 +38,7 @@ function amounts(s) {
   return `${s.available} left, the ${s.hard ? 'hard' : 'soft'} threshold is ${s.threshold}`;
 }
 
-const moods = { evicted: 'bad', reclaimed: 'good', nobody: 'bad', held: 'quiet', refused: 'wait' };
+const moods = { evicted: 'bad', reclaimed: 'good', nobody: 'bad', held: 'quiet', hastened: 'bad', refused: 'wait' };
 
 function outcome(d) {
   const chosen = d.chosen ? `${d.chosen.namespace}/${d.chosen.name}` : '';
@@ -47,7 +47,9 @@ function outcome(d) {
     case 'reclaimed': return `evicted nobody: ${d.why}`;
     case 'nobody': return `could evict nobody: ${d.why}`;
     case 'refused': return `would have evicted ${chosen}: ${d.why}`;
-    default: return `did nothing: ${d.why}`;
+    case 'hastened': return `gave ${chosen} less time (it has ${d.grace || 0} s to end): ${d.why}`;
+    case 'held': return `did nothing: ${d.why}`;
+    default: return `${d.outcome}: ${d.why}`;
   }
 }
 
