@@ -12,8 +12,11 @@ const (
 	// longest bounds a long walk.
 	longest = 10 * time.Minute
 	// lapse is how long what was counted before stays the figure though it is not counted
-	// again, and how long a directory has not been counted whole to be Partly.
+	// again.
 	lapse = time.Hour
+	// fresh is how many periods ago the last whole walk of a directory began that takes
+	// longer than the deadline for it to be Partly.
+	fresh = 3
 	// pacing is the part of a processor that a long walk takes, burst for how long at once.
 	pacing = 10
 	burst  = 10 * time.Millisecond
@@ -138,11 +141,14 @@ func (e *tree) take(result Measured, began time.Time, whole, final bool) {
 	}
 }
 
-// most is the last measurement, or what those under way have counted where that is more.
-func (e *tree) most() (m Measured, known bool) {
+// most is the last measurement, or what those under way have counted where that is more. It
+// stays so for up to lapse, for who is ranked by it; but what was removed may have been
+// written elsewhere since, and so it is Partly long before. One that was walked to its end in
+// time is not, be it Deeper: else any number of these had each as much as all may.
+func (e *tree) most(period time.Duration) (m Measured, known bool) {
 	m, known = atLeast(e.last, e.valid, e.soFar)
 	m, known = atLeast(m, known, e.longSoFar)
-	m.Partly = e.partly && time.Since(e.whole) >= lapse
+	m.Partly = e.tooLong && time.Since(e.whole) >= fresh*period
 	return m, known
 }
 

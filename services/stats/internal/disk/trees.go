@@ -37,7 +37,8 @@ type Measured struct {
 	Filesystem Filesystem
 	// Time is when it began to be measured.
 	Time time.Time
-	// Partly: for an hour, or ever, no walk has counted all. It has at least what one has.
+	// Partly: a walk takes long, and the last that has counted all, if any has, is older
+	// than three periods. It has, or had lately, at least what one walk has counted.
 	Partly bool
 }
 
@@ -165,7 +166,7 @@ func (t *Trees) have(dirs []Directory) map[string]Measured {
 	defer t.mu.Unlock()
 	for _, dir := range dirs {
 		if e := t.entries[dir.Path]; e != nil {
-			if m, known := e.most(); known {
+			if m, known := e.most(t.cfg.Period); known {
 				out[dir.Path] = m
 			}
 		}
