@@ -82,6 +82,14 @@ func (j *judge) forgot(uid string) bool {
 	return j.forgotten[uid]
 }
 
+// isLost says whether how a container has ended may have been kept by podsync alone, and that is
+// damaged: it is shown as one that cannot be found then, and starts again if its policy is so.
+func (j *judge) isLost(uid, name string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.record(uid, name).lost
+}
+
 func inShort(pod *v1.Pod) string {
 	var out []string
 	for _, st := range statuses(pod) {
@@ -202,7 +210,7 @@ func (w *world) untrue(sub *subject, pod *v1.Pod, snapshot fakecri.Snapshot) str
 		}
 	}
 	for _, st := range append(statuses(pod), pod.Status.EphemeralContainerStatuses...) {
-		if why := untrueContainer(st, newest[st.Name], ended(pod) || w.judge.forgot(uidOf(pod))); why != "" {
+		if why := untrueContainer(st, newest[st.Name], ended(pod) || w.judge.forgot(uidOf(pod)) || w.judge.isLost(uidOf(pod), st.Name)); why != "" {
 			return "container " + st.Name + " " + why
 		}
 	}
