@@ -108,7 +108,9 @@ func podBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout threshold
 	if layout.ImagesApart {
 		all.CapacityBytes = nil // It lies on two filesystems.
 	}
-	amount := bytes(used(v1.ResourceEphemeralStorage, &all) - initialized(pod, s) + held.all())
+	// Of what was never counted whole the total is no sum, and may be without what is taken off.
+	total := max(used(v1.ResourceEphemeralStorage, &all)-initialized(pod, s), largest(pod, s), 0)
+	amount := bytes(total + held.all())
 	if amount.Cmp(limit) <= 0 {
 		return Breach{}, false
 	}
@@ -116,6 +118,16 @@ func podBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout threshold
 		Signal: podLimit, Used: amount.String(), Limit: limit.String(),
 		Message: fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()),
 	}, true
+}
+
+// largest is what the largest of a pod's emptyDirs on the disk takes.
+func largest(pod *v1.Pod, s *statsapi.PodStats) (most int64) {
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault {
+			most = max(most, used(v1.ResourceEphemeralStorage, volume(s, v.Name)))
+		}
+	}
+	return most
 }
 
 // initialized is what is left of a pod's init containers that have ended. It counts for no

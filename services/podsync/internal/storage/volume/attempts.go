@@ -54,6 +54,10 @@ func (r *retry) try(ctx context.Context, l *leaving, places *lanes, came func() 
 		r.delay.Reset()
 		return took
 	}
+	if ctx.Err() != nil {
+		r.due = time.Now() // It was cut off, and may never have begun.
+		return took
+	}
 	r.due = time.Now().Add(r.delay.Next())
 	return took
 }

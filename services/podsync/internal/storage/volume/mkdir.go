@@ -1,24 +1,43 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
-	"runtime"
+	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// mkdirExactly makes a directory in an open one with exactly a mode, whatever the umask. Who
-// changes the mode afterwards may change that of what somebody has put in its place meanwhile.
+// coarse is by how much the kernel's time of a file may be behind the clock.
+const coarse = 20 * time.Millisecond
+
+// mkdirExactly makes a directory in an open one with exactly a mode, whatever the umask. One
+// that is there already, or that somebody has put in the new one's place meanwhile, keeps its
+// mode; it may not be a link.
 func mkdirExactly(parent int, name string, mode uint32) error {
-	made := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // The thread has a umask of its own, and ends with this.
-		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			made <- fmt.Errorf("have a umask for one thread: %w", err)
-			return
-		}
-		unix.Umask(0)
-		made <- unix.Mkdirat(parent, name, mode)
-	}()
-	return <-made
+	began := time.Now()
+	made := unix.Mkdirat(parent, name, mode)
+	if made != nil && !errors.Is(made, unix.EEXIST) {
+		return made
+	}
+	fd, err := unix.Openat(parent, name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("%q is in the way: %w", name, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if made != nil || !bornSince(fd, began.Add(-coarse)) {
+		return nil
+	}
+	return unix.Fchmod(fd, mode)
+}
+
+// bornSince says whether an open directory is this process's and was made since then, as far
+// as its filesystem says when that was.
+func bornSince(fd int, since time.Time) bool {
+	var st unix.Statx_t
+	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME|unix.STATX_UID, &st) != nil || st.Uid != uint32(os.Geteuid()) { //nolint:gosec // A user's number.
+		return false
+	}
+	return st.Mask&unix.STATX_BTIME == 0 || !time.Unix(st.Btime.Sec, int64(st.Btime.Nsec)).Before(since)
 }

@@ -187,26 +187,13 @@ func makeBeneath(dir *os.File, path string, mode uint32) error {
 		if err != nil {
 			return err
 		}
-		err = makeIn(parent, parts[i], mode)
+		err = mkdirExactly(int(parent.Fd()), parts[i], mode)
 		_ = parent.Close()
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// makeIn makes one directory in parent; a dangling symlink of that name is an error.
-func makeIn(parent *os.File, name string, mode uint32) error {
-	err := mkdirExactly(int(parent.Fd()), name, mode)
-	if !errors.Is(err, unix.EEXIST) {
-		return err
-	}
-	fd, err := unix.Openat(int(parent.Fd()), name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("%q is in the way: %w", name, err)
-	}
-	return unix.Close(fd) // somebody else just made it
 }
 
 // modeBits are a mode's bits as the kernel counts them: what is made for a
