@@ -91,6 +91,7 @@ func (w *wiring) objectChanged(key objects.Key, holders []types.UID) {
 		w.csi.DriverChanged(key.Name)
 	}
 	w.volumes.ObjectChanged(holders)
+	w.volumes.MayWork(holders)
 	w.pods.ObjectsChanged(holders)
 }
 
