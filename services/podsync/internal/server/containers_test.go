@@ -74,3 +74,25 @@ func TestNothingIsSaidOfContainersBeforeAllThatTheRuntimeHasIsKnown(t *testing.T
 		}
 	})
 }
+
+func TestWhatRunsIsFoundThoughTheRuntimeWasNotLookedAtYet(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.addRunning()
+		pod, ok := r.pods.Get("u")
+		if !ok {
+			t.Fatal("no pod")
+		}
+		r.table.SetPod("u", nil, nil)
+		time.AfterFunc(time.Second, func() {
+			r.addRunning()
+			r.table.SetWhole()
+		})
+		if c, err := r.server.running(pod, "c"); err != nil || c.ID != "c1" {
+			t.Errorf("%+v, %v", c, err)
+		}
+		began := time.Now()
+		if _, err := r.server.running(pod, "other"); err == nil || time.Since(began) > 0 {
+			t.Errorf("of one that does not run: %v after %s", err, time.Since(began))
+		}
+	})
+}

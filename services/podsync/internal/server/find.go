@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -51,11 +52,34 @@ func (s *Server) missing(ref *podsyncv1.PodRef) error {
 // "not found": the pod is there.
 func (s *Server) running(pod podcache.Pod, name string) (podstate.ContainerRow, error) {
 	c, ok := s.deps.Table.Running(pod.Pod.UID, name)
+	if !ok && s.looked() {
+		c, ok = s.deps.Table.Running(pod.Pod.UID, name)
+	}
 	if !ok {
 		return podstate.ContainerRow{}, fmt.Errorf("%w: container not found (%q): it does not run now; kubectl describe pod %s shows its state",
 			rpcerr.ErrPrecondition, name, pod.Pod.Name)
 	}
 	return c, nil
+}
+
+// lookTime is how long it is waited at most for what the runtime has, after a start.
+const lookTime = 5 * time.Second
+
+// looked waits until all that the runtime has was looked at since this process was started: of
+// what runs nobody may say before that it does not. It says whether it has waited.
+func (s *Server) looked() bool {
+	select {
+	case <-s.deps.Table.Whole():
+		return false
+	default:
+	}
+	late := time.NewTimer(lookTime)
+	defer late.Stop()
+	select {
+	case <-s.deps.Table.Whole():
+	case <-late.C:
+	}
+	return true
 }
 
 func refOf(uid types.UID, namespace, name string) *podsyncv1.PodRef {
