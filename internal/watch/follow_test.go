@@ -9,6 +9,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/polylet/polylet/internal/health"
 )
 
 // script is a stream that plays frames and then fails.
@@ -102,26 +106,15 @@ func TestFollowReportsHealthAndBacksOff(t *testing.T) {
 	})
 }
 
-type said struct {
-	mu   sync.Mutex
-	last string
-}
-
-func (s *said) Set(_ string, _ bool, text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = text
-}
-
 // Who serves it may wait for something itself.
 func TestAStreamThatIsOpenAndSaysNothingIsNotSaidToBeBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		health, tries, done := &said{}, 0, make(chan struct{})
+		tracker, tries, done := health.NewTracker(logr.Discard()), 0, make(chan struct{})
 		go func() {
 			defer close(done)
 			_ = Follow(ctx, Follower[Header]{
-				Name: "test", Health: health,
+				Name: "test", Health: tracker,
 				Connect: func(ctx context.Context) (func() (Header, error), error) {
 					if tries++; tries == 1 {
 						return nil, errors.New("refused")
@@ -134,11 +127,10 @@ func TestAStreamThatIsOpenAndSaysNothingIsNotSaidToBeBroken(t *testing.T) {
 		}()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		health.mu.Lock()
-		if strings.Contains(health.last, "refused") || !strings.Contains(health.last, "is open") {
-			t.Errorf("it says %q", health.last)
+		all := tracker.Dependencies()
+		if len(all) != 1 || all[0].Ready || strings.Contains(all[0].Message, "refused") || !strings.Contains(all[0].Message, "is open") {
+			t.Errorf("it says %+v", all)
 		}
-		health.mu.Unlock()
 		cancel()
 		<-done
 	})

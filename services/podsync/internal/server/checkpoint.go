@@ -151,7 +151,7 @@ func freePercent(dir string) (float64, error) {
 }
 
 func (s *Server) checkpoint(ctx context.Context, pod podcache.Pod, name, path string, seconds int64) error {
-	c, err := s.running(pod, name)
+	c, err := s.running(ctx, pod, name)
 	if err != nil {
 		return err
 	}

@@ -87,11 +87,11 @@ func TestWhatRunsIsFoundThoughTheRuntimeWasNotLookedAtYet(t *testing.T) {
 			r.addRunning()
 			r.table.SetWhole()
 		})
-		if c, err := r.server.running(pod, "c"); err != nil || c.ID != "c1" {
+		if c, err := r.server.running(t.Context(), pod, "c"); err != nil || c.ID != "c1" {
 			t.Errorf("%+v, %v", c, err)
 		}
 		began := time.Now()
-		if _, err := r.server.running(pod, "other"); err == nil || time.Since(began) > 0 {
+		if _, err := r.server.running(t.Context(), pod, "other"); err == nil || time.Since(began) > 0 {
 			t.Errorf("of one that does not run: %v after %s", err, time.Since(began))
 		}
 	})

@@ -20,7 +20,7 @@ const mostOutput = 16 << 20
 
 // ExecSync implements PodSyncService.
 func (s *Server) ExecSync(ctx context.Context, req *podsyncv1.ExecSyncRequest) (*podsyncv1.ExecSyncResponse, error) {
-	c, err := s.target(req.GetPod(), req.GetContainer(), req.GetCommand())
+	c, err := s.target(ctx, req.GetPod(), req.GetContainer(), req.GetCommand())
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (s *Server) lookAfter(ctx context.Context, d time.Duration, id string) func
 }
 
 // target finds the running container that a command is for.
-func (s *Server) target(ref *podsyncv1.PodRef, name string, command []string) (podstate.ContainerRow, error) {
+func (s *Server) target(ctx context.Context, ref *podsyncv1.PodRef, name string, command []string) (podstate.ContainerRow, error) {
 	if len(command) == 0 {
 		return podstate.ContainerRow{}, fmt.Errorf("%w: the command is empty", rpcerr.ErrInvalid)
 	}
@@ -132,7 +132,7 @@ func (s *Server) target(ref *podsyncv1.PodRef, name string, command []string) (p
 	if err != nil {
 		return podstate.ContainerRow{}, err
 	}
-	return s.running(pod, name)
+	return s.running(ctx, pod, name)
 }
 
 // OpenExec implements PodSyncService.
@@ -146,7 +146,7 @@ func (s *Server) OpenExec(ctx context.Context, req *podsyncv1.OpenExecRequest) (
 
 // openExec returns the container's id and the runtime's URL.
 func (s *Server) openExec(ctx context.Context, req *podsyncv1.OpenExecRequest) (id, url string, err error) {
-	c, err := s.target(req.GetPod(), req.GetContainer(), req.GetCommand())
+	c, err := s.target(ctx, req.GetPod(), req.GetContainer(), req.GetCommand())
 	if err != nil {
 		return "", "", err
 	}
@@ -167,7 +167,7 @@ func (s *Server) OpenAttach(ctx context.Context, req *podsyncv1.OpenAttachReques
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.running(pod, req.GetContainer())
+	c, err := s.running(ctx, pod, req.GetContainer())
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -50,9 +51,9 @@ func (s *Server) missing(ref *podsyncv1.PodRef) error {
 
 // running returns the running container of a pod. That it does not run is not
 // "not found": the pod is there.
-func (s *Server) running(pod podcache.Pod, name string) (podstate.ContainerRow, error) {
+func (s *Server) running(ctx context.Context, pod podcache.Pod, name string) (podstate.ContainerRow, error) {
 	c, ok := s.deps.Table.Running(pod.Pod.UID, name)
-	if !ok && s.looked() {
+	if !ok && s.looked(ctx) {
 		c, ok = s.deps.Table.Running(pod.Pod.UID, name)
 	}
 	if !ok {
@@ -67,7 +68,7 @@ const lookTime = 5 * time.Second
 
 // looked waits until all that the runtime has was looked at since this process was started: of
 // what runs nobody may say before that it does not. It says whether it has waited.
-func (s *Server) looked() bool {
+func (s *Server) looked(ctx context.Context) bool {
 	select {
 	case <-s.deps.Table.Whole():
 		return false
@@ -78,6 +79,7 @@ func (s *Server) looked() bool {
 	select {
 	case <-s.deps.Table.Whole():
 	case <-late.C:
+	case <-ctx.Done():
 	}
 	return true
 }

@@ -77,7 +77,9 @@ type PodVolumes struct {
 // Change is one frame of what podsync sends.
 type Change struct {
 	// Snapshot is true when the change holds all there is.
-	Snapshot       bool
+	Snapshot bool
+	// Epoch is that of the run of podsync that says it.
+	Epoch          uint64
 	Sandboxes      []Sandbox
 	Containers     []Container
 	Volumes        []PodVolumes
@@ -108,6 +110,8 @@ type Table struct {
 	view View
 	// shared says that view was handed out and has to be copied before a change.
 	shared bool
+	// epoch is that of the run of podsync which was heard last.
+	epoch uint64
 	// earlier are the pods whose volumes are those that the podsync before this one said.
 	earlier map[string]bool
 	// changed is closed with the next change; nil while nobody has asked for it.
@@ -165,10 +169,7 @@ func (t *Table) Apply(c Change) {
 		next.Containers[k.ID] = over(k, t.view.Containers[k.ID])
 	}
 	if c.Snapshot {
-		t.earlier = map[string]bool{}
-		for uid, v := range t.view.Volumes {
-			next.Volumes[uid], t.earlier[uid] = v, true
-		}
+		t.keepEarlierLocked(next, c.Epoch)
 	}
 	for _, v := range c.Volumes {
 		next.Volumes[v.Pod.UID] = v
@@ -188,6 +189,18 @@ func (t *Table) Apply(c Change) {
 		close(t.changed)
 		t.changed = nil
 	}
+}
+
+// keepEarlierLocked keeps the volumes that podsync said, if it was started anew since; of the same
+// run those stand that are not its own yet.
+func (t *Table) keepEarlierLocked(next View, epoch uint64) {
+	earlier := map[string]bool{}
+	for uid, v := range t.view.Volumes {
+		if epoch != t.epoch || t.earlier[uid] {
+			next.Volumes[uid], earlier[uid] = v, true
+		}
+	}
+	t.epoch, t.earlier = epoch, earlier
 }
 
 // dropEarlierLocked drops what an earlier podsync said of the volumes of pods of which nothing

@@ -53,11 +53,14 @@ func TestVolumesStandOverARestartOfPodsyncUntilItSaysWhatThereIsOfThem(t *testin
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
-	table.Apply(Change{Snapshot: true, Sandboxes: append(sandboxes, Sandbox{ID: "g", Pod: gone}), Volumes: []PodVolumes{volumes(pod, "a"), volumes(torn, "b"), volumes(gone, "c")}})
-	table.Apply(Change{Snapshot: true, Sandboxes: sandboxes})
+	table.Apply(Change{Epoch: 1, Snapshot: true, Sandboxes: append(sandboxes, Sandbox{ID: "g", Pod: gone}), Volumes: []PodVolumes{volumes(pod, "a"), volumes(torn, "b"), volumes(gone, "c")}})
+	table.Apply(Change{Epoch: 2, Snapshot: true, Sandboxes: sandboxes})
 	wants("it was started anew", volumes(pod, "a"), volumes(torn, "b"))
 	table.Apply(Change{Volumes: []PodVolumes{volumes(pod, "new")}})
 	wants("it has looked at one", volumes(pod, "new"), volumes(torn, "b"))
+	table.Apply(Change{Epoch: 2, Snapshot: true, Sandboxes: sandboxes})
+	wants("its stream was broken, and it has that one's no more", volumes(torn, "b"))
+	table.Apply(Change{Volumes: []PodVolumes{volumes(pod, "new")}})
 	table.Apply(Change{RemovedIDs: []string{"s", "t"}})
 	wants("nothing is left of both", volumes(pod, "new"))
 }

@@ -112,7 +112,7 @@ func timed(u *podsyncv1.FilesystemUsage) bool {
 }
 
 func change(f *podsyncv1.WatchContainersResponse) inventory.Change {
-	out := inventory.Change{Snapshot: f.GetSnapshot(), RemovedIDs: f.GetRemovedIds(), RemovedVolumes: f.GetRemovedVolumePodUids(), PodsCgroup: f.GetPodsCgroup()}
+	out := inventory.Change{Snapshot: f.GetSnapshot(), Epoch: f.GetEpoch(), RemovedIDs: f.GetRemovedIds(), RemovedVolumes: f.GetRemovedVolumePodUids(), PodsCgroup: f.GetPodsCgroup()}
 	for _, s := range f.GetSandboxes() {
 		sandbox := inventory.Sandbox{ID: s.GetId(), Pod: pod(s.GetPod()), Attempt: s.GetAttempt(), Ready: s.GetReady(), CgroupParent: s.GetCgroupParent()}
 		if t := s.GetCreateTime(); t.IsValid() {

@@ -30,14 +30,13 @@ type retry struct {
 func (r *attempts) get(l *leaving) *retry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := l.plugin + "/" + l.name
 	if r.of == nil {
 		r.of = map[string]*retry{}
 	}
-	if r.of[key] == nil {
-		r.of[key] = &retry{delay: backoff.New(backoff.Config{Initial: 500 * time.Millisecond, Max: 2 * time.Minute, Jitter: .1})}
+	if r.of[l.key] == nil {
+		r.of[l.key] = &retry{delay: backoff.New(backoff.Config{Initial: 500 * time.Millisecond, Max: 2 * time.Minute, Jitter: .1})}
 	}
-	return r.of[key]
+	return r.of[l.key]
 }
 
 // forget is for volumes that are wanted once more.

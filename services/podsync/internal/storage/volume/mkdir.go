@@ -16,7 +16,7 @@ const coarse = 20 * time.Millisecond
 // that is there already, or that somebody has put in the new one's place meanwhile, keeps its
 // mode; it may not be a link.
 func mkdirExactly(parent int, name string, mode uint32) error {
-	began := time.Now()
+	began := time.Now() // of the monotonic clock
 	made := unix.Mkdirat(parent, name, mode)
 	if made != nil && !errors.Is(made, unix.EEXIST) {
 		return made
@@ -26,18 +26,21 @@ func mkdirExactly(parent int, name string, mode uint32) error {
 		return fmt.Errorf("%q is in the way: %w", name, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if made != nil || !bornSince(fd, began.Add(-coarse)) {
+	if made != nil || !bornIn(parent, fd, time.Since(began)+coarse) {
 		return nil
 	}
 	return unix.Fchmod(fd, mode)
 }
 
-// bornSince says whether an open directory is this process's and was made since then, as far
-// as its filesystem says when that was.
-func bornSince(fd int, since time.Time) bool {
-	var st unix.Statx_t
-	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME|unix.STATX_UID, &st) != nil || st.Uid != uint32(os.Geteuid()) { //nolint:gosec // A user's number.
+// bornIn says whether an open directory is this process's and was made less than some time
+// before its parent was changed last, as far as their filesystem says when that was. Both
+// times are of one clock, which may be a server's; nobody can set either.
+func bornIn(parent, fd int, within time.Duration) bool {
+	var of, st unix.Statx_t
+	if unix.Statx(parent, "", unix.AT_EMPTY_PATH, unix.STATX_CTIME, &of) != nil || unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME|unix.STATX_UID, &st) != nil || st.Uid != uint32(os.Geteuid()) { //nolint:gosec // A user's number.
 		return false
 	}
-	return st.Mask&unix.STATX_BTIME == 0 || !time.Unix(st.Btime.Sec, int64(st.Btime.Nsec)).Before(since)
+	return st.Mask&unix.STATX_BTIME == 0 || at(of.Ctime).Sub(at(st.Btime)) < within
 }
+
+func at(t unix.StatxTimestamp) time.Time { return time.Unix(t.Sec, int64(t.Nsec)) }

@@ -20,6 +20,8 @@ import (
 type leaving struct {
 	// name is its directory's, and plugin says who made it.
 	name, plugin string
+	// key is no other's of the pod: a volume's directory.
+	key string
 	// whose names who is waited for, and most is how many of his go at once.
 	whose string
 	most  int
@@ -69,7 +71,7 @@ func (s *Set) leaving(uid types.UID) (all []leaving, dirs []string, unread error
 	// Of what the host has, or of nobody knows what. In one order: the same failures are the
 	// same error.
 	for _, name := range slices.Sorted(maps.Keys(subs.of)) {
-		all = append(all, leaving{name: name, plugin: "subPath", whose: "subPath", most: atOnce, end: subs.of[name].end})
+		all = append(all, leaving{name: name, plugin: "subPath", key: subPathsDir + "/" + name, whose: "subPath", most: atOnce, end: subs.of[name].end})
 	}
 	return all, dirs, errors.Join(failed...)
 }
@@ -89,7 +91,7 @@ func (s *Set) leavingOne(v Remains, plugin string, device bool, sub subPathEnds)
 		}
 	}
 	shown, migrated := s.shownDriver(shownName(plugin), v.Dir), plugin == pluginCSI && s.isMigrated(v.UID, v.Name)
-	return leaving{name: v.Name, plugin: shown, whose: shown, most: many(plugin), end: func(ctx context.Context) error {
+	return leaving{name: v.Name, plugin: shown, key: v.Dir, whose: shown, most: many(plugin), end: func(ctx context.Context) error {
 		if err := sub.end(ctx); err != nil {
 			return err
 		}
