@@ -76,7 +76,7 @@ image: build ## Build the container image polylet:dev (FROM scratch; needs docke
 ##@ Test
 
 .PHONY: test unit sim node conformance bench vm
-test: ## Everything (CI runs this; root), and at the end how long each part took; about 30 minutes on 2 cores, more on the first run, which builds tools and peers
+test: ## Everything (CI runs this; root), and at the end how long each part took; about 50 minutes on 2 cores, more on the first run, which builds tools and peers
 	@tools/timed setup build generate-check docs-check lint tests
 	@printf '\nall passed\n'
 # make lint vets. A program with the race detector sleeps at its end, for a second unless
