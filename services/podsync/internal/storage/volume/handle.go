@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // errMountPoint is of what something is mounted on.
@@ -33,8 +33,8 @@ func (open openat2) handle(dir *os.File, name string) (int, error) {
 	if fd, err = unix.Openat(parent, name, flags, 0); err != nil {
 		return -1, err
 	}
-	above, err1 := mountID(parent)
-	own, err2 := mountID(fd)
+	above, err1 := mount.ID(parent)
+	own, err2 := mount.ID(fd)
 	if err = errors.Join(err1, err2); err == nil && own == above {
 		return fd, nil
 	}
@@ -52,18 +52,4 @@ func within(handle int, full string) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: full, Err: err}
 	}
 	return os.NewFile(uintptr(fd), full), nil
-}
-
-// mountID is the mount that an open file lies in; every kernel shows it, and asks nobody.
-func mountID(fd int) (string, error) {
-	data, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(string(data)) {
-		if id, ok := strings.CutPrefix(line, "mnt_id:"); ok {
-			return strings.TrimSpace(id), nil
-		}
-	}
-	return "", errors.New("/proc shows no mount of an open file")
 }
