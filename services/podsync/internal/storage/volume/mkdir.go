@@ -15,18 +15,29 @@ const coarse = 20 * time.Millisecond
 // mkdirExactly makes a directory in an open one with exactly a mode, whatever the umask. One
 // that is there already, or that somebody has put in the new one's place meanwhile, keeps its
 // mode; it may not be a link.
-func mkdirExactly(parent int, name string, mode uint32) error {
+func mkdirExactly(dir *os.File, name string, mode uint32) error {
+	parent := int(dir.Fd())
 	began := time.Now() // of the monotonic clock
 	made := unix.Mkdirat(parent, name, mode)
 	if made != nil && !errors.Is(made, unix.EEXIST) {
 		return made
 	}
-	fd, err := unix.Openat(parent, name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	handle, err := openat2(unix.Openat2).handle(dir, name)
+	if errors.Is(err, errMountPoint) {
+		return nil // not the new one
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(handle) }()
+	there, err := within(handle, name)
 	if err != nil {
 		return fmt.Errorf("%q is in the way: %w", name, err)
 	}
-	defer func() { _ = unix.Close(fd) }()
-	if made != nil || !bornIn(parent, fd, time.Since(began)+coarse) {
+	defer func() { _ = there.Close() }()
+	fd := int(there.Fd())
+	var st unix.Stat_t
+	if made != nil || unix.Fstat(fd, &st) == nil && st.Mode&0o7777 == mode || !bornIn(parent, fd, time.Since(began)+coarse) {
 		return nil
 	}
 	return unix.Fchmod(fd, mode)
