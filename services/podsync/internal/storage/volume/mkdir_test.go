@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 )
 
 // Who may write into a volume that is shared with others exchanges the directory that was just
@@ -85,5 +87,41 @@ func TestADirectoryForASubPathHasTheVolumesModeWhateverTheUmask(t *testing.T) {
 		t.Fatal(err)
 	} else if st, err := info.Stat(); err != nil || st.Mode().Perm() == 0o666 || info.Close() != nil {
 		t.Errorf("the process has lost its umask: %v, %v", st.Mode(), err)
+	}
+}
+
+// A process that asks a server may be killed at any moment.
+func TestAProcessThatMakesASubPathGivesItsDirectoryItsModeFromTheStart(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	volume, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
+	if err := os.Chmod(volume, 0o777); err != nil { //nolint:gosec // As a volume has it.
+		t.Fatal(err)
+	}
+	events, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Skipf("there is no inotify: %v", err)
+	}
+	defer func() { _ = unix.Close(events) }()
+	if _, err := unix.InotifyAddWatch(events, volume, unix.IN_CREATE|unix.IN_ATTRIB); err != nil {
+		t.Fatal(err)
+	}
+	by := apart.New(apart.Config{Most: 1, MostOfOne: 1})
+	_, err = by.Do(t.Context(), "s", callSubPath, volume, "made", target)
+	defer func() { _ = unix.Unmount(target, unix.MNT_DETACH) }()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen [4096]byte
+	n, err := unix.Read(events, seen[:])
+	if err != nil || n < unix.SizeofInotifyEvent {
+		t.Fatalf("nobody saw it made: %v", err)
+	}
+	if all := n / (unix.SizeofInotifyEvent + 16); all != 1 {
+		t.Errorf("it was changed %d times after it was made", all-1)
+	}
+	if info, err := os.Stat(filepath.Join(volume, "made")); err != nil || info.Mode().Perm() != 0o777 {
+		t.Errorf("its mode is %v, %v", info.Mode(), err)
 	}
 }
