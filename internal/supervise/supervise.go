@@ -136,8 +136,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
-// errOrderly is how a process ends upon a SIGTERM; this one has a reader where it was not sent
-// from here.
+// errOrderly is that a process has ended as it does upon a SIGTERM. Of one that was asked to from
+// here nobody reads it.
 var errOrderly = errors.New("exit status 0, as after a SIGTERM, which polylet run did not send")
 
 // keep runs a child again and again. The goroutine owns its thread: the kernel
