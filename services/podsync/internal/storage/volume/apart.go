@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,11 +25,7 @@ type Apart interface {
 
 // Calls are what a Set has processes of their own do.
 func Calls() map[string]apart.Call {
-	subPath := func(args []string) (string, error) {
-		unix.Umask(0) // The process may be killed at any time: a directory has its mode from the start.
-		return subPathCall(args)
-	}
-	return map[string]apart.Call{callSubPath: subPath, callHostPath: hostPathCall, callLocal: localCall}
+	return map[string]apart.Call{callSubPath: subPathCall, callHostPath: hostPathCall, callLocal: localCall}
 }
 
 const callSubPath = "subpath"

@@ -3,14 +3,13 @@ package volume
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 )
 
 // Who may write into a volume that is shared with others exchanges the directory that was just
@@ -29,9 +28,6 @@ func TestADirectoryThatIsPutInTheNewOnesPlaceKeepsItsMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = private.Close() }()
-	for began := time.Now(); time.Since(began) <= 2*coarse; {
-		time.Sleep(coarse) // It is not as new as that.
-	}
 	var over atomic.Bool
 	var exchanges sync.WaitGroup
 	defer exchanges.Wait()
@@ -90,12 +86,9 @@ func TestADirectoryForASubPathHasTheVolumesModeWhateverTheUmask(t *testing.T) {
 	}
 }
 
-// A process that asks a server may be killed at any moment.
-func TestAProcessThatMakesASubPathGivesItsDirectoryItsModeFromTheStart(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
-	volume, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
+// Whoever makes it may be killed at any moment.
+func TestADirectoryForASubPathHasItsModeFromTheStart(t *testing.T) {
+	volume := t.TempDir()
 	if err := os.Chmod(volume, 0o777); err != nil { //nolint:gosec // As a volume has it.
 		t.Fatal(err)
 	}
@@ -107,12 +100,11 @@ func TestAProcessThatMakesASubPathGivesItsDirectoryItsModeFromTheStart(t *testin
 	if _, err := unix.InotifyAddWatch(events, volume, unix.IN_CREATE|unix.IN_ATTRIB); err != nil {
 		t.Fatal(err)
 	}
-	by := apart.New(apart.Config{Most: 1, MostOfOne: 1})
-	_, err = by.Do(t.Context(), "s", callSubPath, volume, "made", target)
-	defer func() { _ = unix.Unmount(target, unix.MNT_DETACH) }()
+	f, err := openBeneath(volume, "made")
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = f.Close() }()
 	var seen [4096]byte
 	n, err := unix.Read(events, seen[:])
 	if err != nil || n < unix.SizeofInotifyEvent {
@@ -123,5 +115,41 @@ func TestAProcessThatMakesASubPathGivesItsDirectoryItsModeFromTheStart(t *testin
 	}
 	if info, err := os.Stat(filepath.Join(volume, "made")); err != nil || info.Mode().Perm() != 0o777 {
 		t.Errorf("its mode is %v, %v", info.Mode(), err)
+	}
+}
+
+// NFS exports do by default: what root makes is nobody's.
+func TestADirectoryOnAServerThatSquashesRootHasTheVolumesMode(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("another user's directories are made by root")
+	}
+	volume := t.TempDir()
+	if err := os.Chmod(volume, 0o777); err != nil { //nolint:gosec // As a volume has it.
+		t.Fatal(err)
+	}
+	dir, err := os.Open(volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dir.Close() }()
+	const nobody = 65534
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // The thread is nobody's, and ends with this.
+		_, err := unix.SetfsgidRetGid(nobody)
+		if err == nil {
+			_, err = unix.SetfsuidRetUid(nobody)
+		}
+		if err == nil {
+			err = mkdirExactly(dir, "data", 0o777)
+		}
+		made <- err
+	}()
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(volume, "data"), &st); err != nil || st.Uid != nobody || st.Mode&0o777 != 0o777 {
+		t.Errorf("it is %d's with mode %o, %v", st.Uid, st.Mode, err)
 	}
 }
