@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"context"
+	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
@@ -64,6 +65,9 @@ type Mounter interface {
 	// AskedAt is the first of them that a path comes to, with its links; empty when it comes
 	// to none.
 	AskedAt(path string) (string, error)
+	// Reach is a handle of what a path leads to, or where it comes to the first of them.
+	// Nobody is asked for that, whatever becomes of the path meanwhile.
+	Reach(path string) (found *os.File, at string, err error)
 	// Statfs is statfs(2) of the filesystem at a path, whose server may not answer.
 	Statfs(ctx context.Context, path string) (unix.Statfs_t, error)
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
