@@ -1,8 +1,10 @@
 package vm
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,6 +102,17 @@ func mountsAt(t *testing.T, part string) map[string]string {
 	return found
 }
 
+// volumeAt is mountsAt of a claim's volume, which is staged and published once.
+func volumeAt(t *testing.T, driver, claim string) map[string]string {
+	t.Helper()
+	staged := mountsAt(t, fmt.Sprintf("csi/%s/%x/", driver, sha256.Sum256([]byte("handle-"+claim))))
+	maps.Copy(staged, mountsAt(t, "kubernetes.io~csi/"+claim+"/"))
+	if len(staged) != 2 {
+		t.Errorf("mounts %v of %s", staged, claim)
+	}
+	return staged
+}
+
 // driver starts a CSI driver that stages its volumes, each a tmpfs, and makes its object.
 func driver(t *testing.T, client kubernetes.Interface, name string, labels bool) {
 	t.Helper()
@@ -123,9 +136,9 @@ func driver(t *testing.T, client kubernetes.Interface, name string, labels bool)
 	}
 }
 
-// claim makes a claim and the volume of a driver that is bound to it, which no controller does
-// here.
-func claim(t *testing.T, client kubernetes.Interface, name, driver string) {
+// claim makes a claim and the volume of a driver, with mount options, that is bound to it, which
+// no controller does here.
+func claim(t *testing.T, client kubernetes.Interface, name, driver string, options ...string) {
 	t.Helper()
 	modes, class := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}, ""
 	room := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}
@@ -139,7 +152,7 @@ func claim(t *testing.T, client kubernetes.Interface, name, driver string) {
 	v, err := client.CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity: room, AccessModes: modes, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			Capacity: room, AccessModes: modes, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, MountOptions: options,
 			ClaimRef:               &corev1.ObjectReference{Namespace: "default", Name: name, UID: c.UID},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "handle-" + name}},
 		},

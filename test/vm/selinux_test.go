@@ -17,59 +17,35 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+const labels, plain = "labels.csi.test", "plain.csi.test"
+
 // TestSELinuxAVolumeForOnePodIsMountedWithTheLabelOfItsPod: by the kernel, of a driver that says
-// that it can; of one that does not, the runtime gives each file its label.
+// that it can; of one that does not, the runtime gives each file its label, where it can.
 func TestSELinuxAVolumeForOnePodIsMountedWithTheLabelOfItsPod(t *testing.T) {
 	client := joinedCluster(t)
 	isReady(t, client)
-	driver(t, client, "labels.csi.test", true)
-	driver(t, client, "plain.csi.test", false)
-	claim(t, client, "labelled", "labels.csi.test")
-	claim(t, client, "plain", "plain.csi.test")
-	create(t, client, ofLevel("first", "s0:c1,c2", "labelled", "plain"))
+	driver(t, client, labels, true)
+	driver(t, client, plain, false)
+	claim(t, client, "labelled", labels)
+	claim(t, client, "plain", plain)
+	claim(t, client, "given", plain, `context="`+fileLabel+`s0"`) // where no label can be written
+	create(t, client, ofLevel("first", "s0:c1,c2", "labelled", "plain", "given"))
 	first := runs(t, client, "first")
-	const label, context = fileLabel + "s0:c1,c2", `context="` + fileLabel + `s0:c1,c2"`
-	check := func() map[string]string {
+	const label = fileLabel + "s0:c1,c2"
+	mounted := func() map[string]string {
 		t.Helper()
-		labelled, plain := mountsAt(t, "labels.csi.test"), mountsAt(t, "plain.csi.test")
-		maps.Copy(labelled, mountsAt(t, "kubernetes.io~csi/labelled/"))
-		maps.Copy(plain, mountsAt(t, "kubernetes.io~csi/plain/"))
-		if len(labelled) != 2 || len(plain) != 2 {
-			t.Errorf("mounts %v and %v: one of each is staged and one is published", labelled, plain)
-		}
-		for path, options := range labelled {
-			if !strings.Contains(strings.ReplaceAll(options, `"`, ""), strings.ReplaceAll(context, `"`, "")) || labelOn(filepath.Join(path, "id")) != label {
-				t.Errorf("%s is mounted with %s, a file of it has %s", path, options, labelOn(filepath.Join(path, "id")))
-			}
-		}
-		for path, options := range plain {
-			if strings.Contains(options, "context=") || !strings.Contains(options, "seclabel") || labelOn(filepath.Join(path, "id")) != label {
-				t.Errorf("%s is mounted with %s, a file of it has %s", path, options, labelOn(filepath.Join(path, "id")))
-			}
-		}
-		maps.Copy(plain, labelled)
-		return plain
+		all := shown(t, labels, "labelled", `context="`+label+`"`, label)
+		maps.Copy(all, shown(t, plain, "plain", "seclabel", label))
+		maps.Copy(all, shown(t, plain, "given", "context="+fileLabel+"s0", fileLabel+"s0"))
+		return all
 	}
-	mounted := check()
-	t.Logf("mounted: %v", mounted)
-	asked, pid := started(t, first)
-	if asked["/v/labelled"] || !asked["/v/plain"] {
-		t.Errorf("the runtime is asked to relabel %v", asked)
-	}
-	if got := labelOfProcess(pid); got != "system_u:system_r:container_t:s0:c1,c2" {
-		t.Errorf("the container runs as %s", got)
-	}
-	if out, err := execute(t, "first", "", "sh", "-c", "echo mine >/v/labelled/f && echo mine >/v/plain/f"); err != nil {
-		t.Errorf("in the container: %q, %v", out, err)
-	}
-	for _, volume := range []string{"labelled", "plain"} {
-		if got := labelOn(inContainer(pid, "/v/"+volume+"/f")); got != label {
-			t.Errorf("what the container has written has the label %s", got)
-		}
-	}
+	before := mounted()
+	t.Logf("mounted: %v", before)
+	uses(t, first, label)
 
 	// What this process knows of labels is gone with it.
 	killed, err := strconv.Atoi(property(t, "polylet-podsync.service", "MainPID"))
@@ -79,22 +55,18 @@ func TestSELinuxAVolumeForOnePodIsMountedWithTheLabelOfItsPod(t *testing.T) {
 	create(t, client, ofLevel("second", "s0:c3", "labelled"), ofLevel("beside", "s0:c4"))
 	runs(t, client, "beside")
 	eventSays(t, client, "second", fmt.Sprintf("conflicting SELinux labels of volume labelled: %q and %q", label, fileLabel+"s0:c3"))
+	if got := series(t, `volume_manager_selinux_volume_context_mismatch_errors_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/`+labels+`"}`); got == "" || got == "0" {
+		t.Errorf("that the second pod waits is counted %q times", got)
+	}
 	if again := runs(t, client, "first"); again.Status.ContainerStatuses[0].ContainerID != first.Status.ContainerStatuses[0].ContainerID {
 		t.Errorf("the container was started again: %+v", again.Status)
 	}
-	if now := check(); !maps.Equal(now, mounted) {
-		t.Errorf("mounted are %v, and were %v", now, mounted)
-	}
-	if got := series(t, `volume_manager_selinux_volume_context_mismatch_errors_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/labels.csi.test"}`); got == "" || got == "0" {
-		t.Errorf("that the second pod waits is counted %q times", got)
+	if now := mounted(); !maps.Equal(now, before) {
+		t.Errorf("mounted are %v, and were %v", now, before)
 	}
 	goes(t, client, "first")
 	runs(t, client, "second")
-	for path, options := range mountsAt(t, "labelled/") {
-		if !strings.Contains(options, "s0:c3") || labelOn(filepath.Join(path, "id")) != fileLabel+"s0:c3" {
-			t.Errorf("%s is mounted with %s, a file of it has %s", path, options, labelOn(filepath.Join(path, "id")))
-		}
-	}
+	shown(t, labels, "labelled", "context="+fileLabel+"s0:c3", fileLabel+"s0:c3")
 	goes(t, client, "second", "beside")
 	eventually(t, "nothing is mounted any more", func() error {
 		if left := mountsAt(t, "csi"); len(left) > 0 {
@@ -102,6 +74,39 @@ func TestSELinuxAVolumeForOnePodIsMountedWithTheLabelOfItsPod(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// shown wants a claim's volume to be mounted with an option, and its files to have a label; it
+// returns the mounts.
+func shown(t *testing.T, driver, claim, option, label string) map[string]string {
+	t.Helper()
+	all := volumeAt(t, driver, claim)
+	for path, options := range all {
+		if got := labelOn(filepath.Join(path, "id")); !strings.Contains(options, option) || got != label {
+			t.Errorf("%s is mounted with %s, want %s; its file has the label %s, want %s", path, options, option, got, label)
+		}
+	}
+	return all
+}
+
+// uses has a container with the claims of the test write to those of its own label.
+func uses(t *testing.T, p *corev1.Pod, label string) {
+	t.Helper()
+	asked, pid := started(t, p)
+	if asked["/v/labelled"] || !asked["/v/plain"] {
+		t.Errorf("the runtime is asked to relabel %v", asked)
+	}
+	if got, want := labelOfProcess(pid), "system_u:system_r:container_t:"+strings.TrimPrefix(label, fileLabel); got != want {
+		t.Errorf("the container runs as %s, want %s", got, want)
+	}
+	if out, err := execute(t, p.Name, "", "sh", "-c", "echo mine >/v/labelled/f && echo mine >/v/plain/f"); err != nil {
+		t.Errorf("in the container: %q, %v", out, err)
+	}
+	for _, volume := range []string{"labelled", "plain"} {
+		if got := labelOn(inContainer(pid, "/v/"+volume+"/f")); got != label {
+			t.Errorf("what the container has written to %s has the label %s", volume, got)
+		}
+	}
 }
 
 // inContainer is a path as a process sees it.
@@ -202,53 +207,75 @@ func TestSELinuxPluginsOfContainersMayUseTheDirectoriesThatAreThereForThem(t *te
 // was told until then, and is denied from then on.
 func TestSELinuxThePolicyDeniesTheFiveNothingAndTheyWorkWhereItIsEnforced(t *testing.T) {
 	client := joinedCluster(t)
-	for _, s := range append(slices.Clone(services), "handout") {
-		t.Logf("%s runs as %s", s, labelOfProcess(property(t, "polylet-"+s+".service", "MainPID")))
+	units := []string{"containerd.service", "polylet-handout.service"}
+	for _, s := range services {
+		units = append(units, "polylet-"+s+".service")
 	}
-	t.Logf("containerd runs as %s", labelOfProcess(property(t, "containerd.service", "MainPID")))
-	for path := range map[string]bool{"/usr/bin/polylet": true, kubeletRoot: true, kubeletRoot + "/pods": true, "/run/polylet": true, "/var/log/pods": true} {
+	for _, unit := range units {
+		t.Logf("%s runs as %s", unit, labelOfProcess(property(t, unit, "MainPID")))
+	}
+	for _, path := range []string{"/usr/bin/polylet", kubeletRoot, kubeletRoot + "/pods", "/run/polylet", "/var/log/pods"} {
 		t.Logf("%s has the label %s", path, labelOn(path))
 	}
 	denials(t)
-	if err := run("setenforce", "1"); err != nil {
+	chain := func(do string) []string { return []string{"iptables", "-t", "mangle", do, "KUBE-IPTABLES-HINT"} }
+	made := func() error { return runAll([][]string{chain("-S")}) }
+	eventually(t, "podsync has made its chain", made)
+	defer func() { _ = run("setenforce", "0") }()
+	if err := runAll([][]string{{"setenforce", "1"}, chain("-F"), chain("-X"), append([]string{"systemctl", "restart"}, units[1:]...)}); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = run("setenforce", "0") }()
-	all := []string{"restart", "polylet-handout.service"}
-	for _, s := range services {
-		all = append(all, "polylet-"+s+".service")
-	}
-	if err := run("systemctl", all...); err != nil {
-		t.Error(err)
-	}
 	eventually(t, "healthz", func() error { _, err := get(healthz); return err })
-	p := ofLevel("enforced", "s0:c6")
-	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}, TimeoutSeconds: 60}
-	p.Spec.Volumes = []corev1.Volume{
-		{Name: "own", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-		{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv/theirs"}}},
-	}
-	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "own", MountPath: "/own"}, {Name: "host", MountPath: "/host"}}
-	create(t, client, p)
-	runs(t, client, "enforced")
-	if out, err := execute(t, "enforced", "", "sh", "-c", "echo mine >/own/f && cat /own/f"); err != nil || out != "mine\n" {
-		t.Errorf("its own volume: %q, %v", out, err)
-	}
-	if out, err := execute(t, "enforced", "", "cat", "/host/f"); err == nil {
-		t.Errorf("what is the host's is read: %q", out)
-	}
+	confined(t, client)
+	eventually(t, "podsync has made its chain again", made)
 	for _, path := range []string{"/stats/summary", "/metrics", "/pods"} {
 		if _, err := get(readOnly + path); err != nil {
 			t.Error(err)
 		}
 	}
-	goes(t, client, "enforced")
-	for _, s := range append(slices.Clone(services), "handout") {
-		if unit := "polylet-" + s + ".service"; property(t, unit, "ActiveState") != "active" || s != "podsync" && property(t, unit, "NRestarts") != "0" {
-			t.Errorf("%s is %s, and was started again %s times", unit, property(t, unit, "ActiveState"), property(t, unit, "NRestarts"))
+	for _, unit := range units {
+		// podsync was killed before.
+		if state, again := property(t, unit, "ActiveState"), property(t, unit, "NRestarts"); state != "active" || again != "0" && unit != "polylet-podsync.service" {
+			t.Errorf("%s is %s, and was started again %s times", unit, state, again)
 		}
 	}
 	denials(t)
+}
+
+// confined runs a pod that the policy keeps from all but its own volumes.
+func confined(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	p := ofLevel("enforced", "s0:c6")
+	c := &p.Spec.Containers[0]
+	c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}, TimeoutSeconds: 60}
+	for name, source := range map[string]corev1.VolumeSource{
+		"words": {ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "words"}}},
+		"own":   {EmptyDir: &corev1.EmptyDirVolumeSource{}},
+		"host":  {HostPath: &corev1.HostPathVolumeSource{Path: "/srv/theirs"}},
+	} {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
+	}
+	create(t, client, p)
+	runs(t, client, "enforced")
+	if out, err := execute(t, "enforced", "", "sh", "-c", "cat /etc/hosts >/dev/termination-log && echo mine >/own/f && cat /own/f"); err != nil || out != "mine\n" {
+		t.Errorf("its own files: %q, %v", out, err)
+	}
+	if out, err := execute(t, "enforced", "", "cat", "/host/f"); err == nil || !strings.Contains(err.Error(), "Permission denied") {
+		t.Errorf("what is the host's: %q, %v", out, err)
+	}
+	words := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "words"}, Data: map[string]string{"f": "2"}}
+	if _, err := client.CoreV1().ConfigMaps("default").Update(t.Context(), words, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the container reads what is new in its ConfigMap", func() error {
+		out, err := execute(t, "enforced", "", "cat", "/words/f")
+		if err == nil && out != "2" {
+			err = fmt.Errorf("it reads %q", out)
+		}
+		return err
+	})
+	goes(t, client, "enforced")
 }
 
 // denials wants none of polylet's processes among what the policy has denied, or would have,
