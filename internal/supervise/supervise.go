@@ -123,10 +123,11 @@ func New(cfg Config, children []Child) *Supervisor {
 
 // Run starts all children at once, restarts each that ends, and, when ctx is
 // done, stops them one after the other in the reverse order of New's list:
-// SIGTERM, then SIGKILL after StopWithin. It returns when all are gone.
+// SIGTERM, then SIGKILL after StopWithin. One that has ended in order before its turn is not
+// started again then. It returns when all are gone.
 func (s *Supervisor) Run(ctx context.Context) error {
 	for _, c := range s.children {
-		go s.keep(c)
+		go s.keep(ctx, c)
 	}
 	<-ctx.Done()
 	for i := len(s.children) - 1; i >= 0; i-- {
@@ -135,9 +136,13 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
+// errOrderly is that a process has ended as it does upon a SIGTERM. Of one that was asked to from
+// here nobody reads it.
+var errOrderly = errors.New("exit status 0, as after a SIGTERM, which polylet run did not send")
+
 // keep runs a child again and again. The goroutine owns its thread: the kernel
 // sends a child's parent-death signal when the thread that forked it ends.
-func (s *Supervisor) keep(c *running) {
+func (s *Supervisor) keep(ctx context.Context, c *running) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(c.stopped)
@@ -150,6 +155,9 @@ func (s *Supervisor) keep(c *running) {
 		case <-c.stop:
 			return
 		default:
+		}
+		if errors.Is(err, errOrderly) && ctx.Err() != nil {
+			return // Who ends this process has ended the others with it.
 		}
 		if c.wasAsked() {
 			delay.Reset()
@@ -296,7 +304,7 @@ func (s *Supervisor) once(c *running) error {
 	c.process, c.gone = nil, nil
 	c.mu.Unlock()
 	if err == nil {
-		err = errors.New("exit status 0, though nobody asked it to stop")
+		err = errOrderly
 	}
 	lines.flush()
 	c.last = lines.last

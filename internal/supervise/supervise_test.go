@@ -62,6 +62,12 @@ func child(args []string) int {
 		fmt.Printf("read %q\n", text[:n])
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
+	case "orderly":
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, syscall.SIGTERM)
+		fmt.Println("pid", os.Getpid(), "ready")
+		<-signals
+		return 0
 	case "hang":
 		sayOnce()
 	case "freeze":
@@ -356,5 +362,50 @@ func TestAChildIsStartedAgainWhenAskedWithItsNewArgumentsAndThatIsNoFailure(t *t
 	}
 	if err := s.Restart("c"); err == nil || !strings.Contains(err.Error(), "start c again") {
 		t.Errorf("a child that is not there: %v", err)
+	}
+}
+
+// pids are those that children have said, in their order.
+func (l *log) pids(t *testing.T) (all []int) {
+	t.Helper()
+	for line := range strings.Lines(l.String()) {
+		if _, after, ok := strings.Cut(line, "pid "); ok {
+			pid, err := strconv.Atoi(strings.Fields(after)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+func TestOfAChildThatEndsInOrderItIsSaidThatItWasNotEndedFromHere(t *testing.T) {
+	ended := make(chan error, 10)
+	out, stop := runAs(t, Config{Ended: func(_ string, err error) { ended <- err }}, Child{Name: "a", Args: does("orderly")})
+	out.await(t, "ready", 1)
+	syscall.Kill(out.pids(t)[0], syscall.SIGTERM)
+	if err := <-ended; !strings.Contains(err.Error(), "SIGTERM, which polylet run did not send") {
+		t.Errorf("it is said %q", err)
+	}
+	out.await(t, "ready", 2)
+	stop()
+}
+
+// A service manager that stops all processes of a unit at once.
+func TestAChildThatIsEndedTogetherWithItsSupervisorIsNotStartedAgain(t *testing.T) {
+	ended := make(chan error, 10)
+	out, stop := runAs(t, Config{StopWithin: time.Second, Ended: func(_ string, err error) { ended <- err }},
+		Child{Name: "a", Args: does("orderly")}, Child{Name: "b", Args: does("stubborn")})
+	out.await(t, "ready", 2)
+	done := make(chan struct{})
+	go func() { stop(); close(done) }()
+	time.Sleep(100 * time.Millisecond) // for real processes: b is being waited for
+	for _, pid := range out.pids(t) {
+		syscall.Kill(pid, syscall.SIGTERM)
+	}
+	<-done
+	if pids := out.pids(t); len(pids) != 2 || len(ended) != 0 {
+		t.Errorf("%d processes were started, and of %d it was told that they ended", len(pids), len(ended))
 	}
 }

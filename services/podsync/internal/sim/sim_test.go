@@ -22,6 +22,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/contain"
 	"github.com/polylet/polylet/internal/testkit/raced"
 )
 
@@ -166,6 +167,7 @@ func simulate(t *testing.T, seed int64, s *sabotage) []string {
 	replay := replayOf(seed)
 	defer boundSeed(seed, replay)()
 	var found []string
+	panics := contain.Seen()
 	func() {
 		defer func() {
 			if r := recover(); r != nil {
@@ -184,6 +186,9 @@ func simulate(t *testing.T, seed int64, s *sabotage) []string {
 			}
 		})
 	}()
+	if n := contain.Seen() - panics; n > 0 {
+		found = append(found, fmt.Sprintf("podsync panicked %d times (its log has the stacks: make replay SEED=%d STORY=1)", n, seed))
+	}
 	_ = os.RemoveAll(dir)
 	if s != nil {
 		return found

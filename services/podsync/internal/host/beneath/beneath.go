@@ -87,8 +87,15 @@ func walk(root, rel string) (*os.File, error) {
 
 // Look gives a handle of what is at path below dir, and opens nothing. Links that
 // stay below are followed, those that lead out are an error.
-func Look(dir *os.File, path string) (*os.File, error) {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+func Look(dir *os.File, path string) (*os.File, error) { return look(dir, path, 0) }
+
+// LookNear is Look that enters no mount, which is EXDEV, too; before Linux 5.6 it does.
+func LookNear(dir *os.File, path string) (*os.File, error) {
+	return look(dir, path, unix.RESOLVE_NO_XDEV)
+}
+
+func look(dir *os.File, path string, also uint64) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | also}
 	for range 128 { // EAGAIN: something was renamed meanwhile
 		fd, err := unix.Openat2(int(dir.Fd()), path, &how)
 		switch {

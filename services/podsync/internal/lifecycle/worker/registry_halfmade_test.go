@@ -44,7 +44,14 @@ func TestAPodStartsThoughTheRuntimeCannotRemoveWhatAStartCutShortHasLeft(t *test
 		r.start()
 		r.reg.Set(pod, "api")
 		r.reg.Ready("api")
-		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r.until("ready", time.Minute, func() bool {
+			for _, c := range r.status(pod.UID).ContainerStatuses {
+				if w := c.State.Waiting; w != nil && w.Reason == "CreateContainerError" {
+					t.Fatalf("what nobody can remove is a failed start: %s", w.Message)
+				}
+			}
+			return isReady(r.status(pod.UID))
+		})
 		if got := r.status(pod.UID).ContainerStatuses[0]; got.RestartCount != 1 || got.LastTerminationState.Terminated != nil {
 			t.Errorf("%+v", got)
 		}

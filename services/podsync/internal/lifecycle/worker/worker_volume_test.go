@@ -9,8 +9,34 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/polylet/polylet/internal/contain"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 )
+
+// What a pod's words bring about is its own failure, told and tried again.
+func TestAnActionThatPanicsHasFailedAndTheOtherPodsGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": runsOn(fakecri.Term{})}})
+		hostile, panics := newPod("hostile", v1.Container{Image: "app:1"}), 3
+		r.e.setup = func(pod *v1.Pod) error {
+			if pod.UID == hostile.UID && panics > 0 {
+				panics--
+				panic("a library's")
+			}
+			return nil
+		}
+		before := contain.Seen()
+		r.reg.Ready("api")
+		r.reg.Set(hostile, "api")
+		other := newPod("other", v1.Container{Image: "app:1"})
+		r.reg.Set(other, "api")
+		r.until("the other is ready", time.Second, func() bool { return isReady(r.status(other.UID)) })
+		r.until("it is tried again", 5*time.Minute, func() bool { return isReady(r.status(hostile.UID)) })
+		if got := contain.Seen() - before; got != 3 {
+			t.Errorf("%d panics were told of", got)
+		}
+	})
+}
 
 // A CNI plugin annotates the pod while its sandbox is made, which is when its
 // volumes are set up.

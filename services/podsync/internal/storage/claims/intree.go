@@ -9,6 +9,9 @@ import (
 	csitranslation "k8s.io/csi-translation-lib"
 )
 
+// vsphereStoragePolicy is the attribute in which vSphere's driver is told a storage policy.
+const vsphereStoragePolicy = "storagepolicyname"
+
 // Translate is a volume as its CSI driver has it, if it is of a kind that Kubernetes made
 // itself before there were any (awsElasticBlockStore, azureDisk, azureFile, cinder,
 // gcePersistentDisk, portworxVolume, vsphereVolume); any other is returned as it is. The
@@ -32,9 +35,17 @@ func InTree(v *v1.Volume) bool { return csitranslation.New().IsInlineMigratable(
 // Inline is what Translate makes of a volume in the spec of a pod of a namespace: one as
 // if a claim were bound to it, whose name is that of a directory.
 func Inline(namespace string, v *v1.Volume) (*v1.PersistentVolume, error) {
+	policy := ""
+	if v.VsphereVolume != nil && v.VsphereVolume.StoragePolicyName != "" {
+		v = v.DeepCopy()
+		policy, v.VsphereVolume.StoragePolicyName = v.VsphereVolume.StoragePolicyName, "" // the library looks for it where there is nothing, and panics
+	}
 	pv, err := csitranslation.New().TranslateInTreeInlineVolumeToCSI(logr.Discard(), v, namespace)
 	if err != nil {
 		return nil, fmt.Errorf("failed to translate in-tree inline volume to CSI: %w", err)
+	}
+	if policy != "" {
+		pv.Spec.CSI.VolumeAttributes[vsphereStoragePolicy] = policy
 	}
 	pv.Name = strings.ReplaceAll(pv.Name, "/", "~") // as Kubernetes spells directories
 	return pv, nil

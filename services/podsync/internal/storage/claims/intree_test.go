@@ -78,3 +78,12 @@ func TestAVolumeOfBeforeCSIInAPodsSpecIsAsIfAClaimWereBoundToIt(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// csi-translation-lib looks for the policy of a volume in a pod's spec in a PersistentVolume.
+func TestTheStoragePolicyOfAVolumeInAPodsSpecIsItsDriversAttribute(t *testing.T) {
+	v := &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{VolumePath: "[ds] x.vmdk", StoragePolicyName: "gold"}}}
+	pv, err := Inline("ns", v)
+	if err != nil || pv.Spec.CSI.VolumeAttributes["storagepolicyname"] != "gold" || v.VsphereVolume.StoragePolicyName != "gold" {
+		t.Errorf("it is %+v of %+v, %v", pv, v.VsphereVolume, err)
+	}
+}

@@ -308,9 +308,10 @@ func (c *Volumes) deviceData() (known map[string]volumeID, damaged map[string]er
 		switch data, err := readVolumeData(c.blockPlaces(pv, "").data); {
 		case err == nil:
 			known[pv] = data.id()
-		case errors.Is(err, errDamaged):
+		case errors.Is(err, fs.ErrNotExist):
+		case unreadable(err):
 			damaged[pv] = err
-		case !errors.Is(err, fs.ErrNotExist):
+		default:
 			return nil, nil, err
 		}
 	}

@@ -154,9 +154,10 @@ func dataBelow(dir string) (all map[string]volumeData, damaged map[string]error,
 		switch {
 		case err == nil:
 			all[at] = data
-		case errors.Is(err, errDamaged):
+		case errors.Is(err, fs.ErrNotExist):
+		case unreadable(err):
 			damaged[at] = err
-		case !errors.Is(err, fs.ErrNotExist):
+		default:
 			return nil, nil, err
 		}
 	}

@@ -2,12 +2,14 @@ package csi
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -145,4 +147,44 @@ func TestADamagedVolumeOfAPodKeepsInUseWhatTheNodeNamesAndNoPodFromOthers(t *tes
 	}
 	b.end(t, "uid-2")
 	b.nothing(t)
+}
+
+// Of what no driver and no agent has made there.
+func TestWhatIsNoFileBesideAVolumeKeepsNoOtherFromBeingUsed(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"a directory": func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
+		"a pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a link out":  func(path string) error { return os.Symlink("/proc/self/maps", path) },
+		"a dead link": func(path string) error { return os.Symlink("nowhere", path) },
+		"a loop":      func(path string) error { return os.Symlink(filepath.Base(path), path) },
+	} {
+		for _, place := range []string{"pods/other/volumes/kubernetes.io~csi/pv-2", "plugins/kubernetes.io/csi/other.example.com/abc", "plugins/kubernetes.io/csi/volumeDevices/pv-2/data"} {
+			t.Run(name+" in "+filepath.Base(filepath.Dir(place)), func(t *testing.T) {
+				b := newStaging(t, nil)
+				dir := filepath.Join(b.root, place)
+				if err := errors.Join(os.MkdirAll(dir, 0o750), put(filepath.Join(dir, "vol_data.json"))); err != nil {
+					t.Fatal(err)
+				}
+				b.node.Store(&v1.Node{})
+				b.Volumes = b.restarted(t)
+				b.knows(t)
+				b.register(t)
+				if err := b.setUp(t, "uid-1"); err != nil {
+					t.Error(err)
+				}
+				b.end(t, "uid-1")
+			})
+		}
+	}
+}
+
+func TestOnlyWhatTheMachineLacksForTheMomentHidesWhatLiesBesideAVolume(t *testing.T) {
+	for err, want := range map[error]bool{
+		errDamaged: true, unix.EIO: true, unix.EUCLEAN: true, unix.EACCES: true,
+		unix.EMFILE: false, unix.ENFILE: false, unix.ENOMEM: false, unix.EAGAIN: false, unix.EINTR: false,
+	} {
+		if got := unreadable(fmt.Errorf("read it: %w", err)); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
 }

@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"golang.org/x/sys/unix"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -81,6 +83,9 @@ func readVolumeData(dir string) (volumeData, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return volumeData{}, err
 	}
+	if noFile(err) {
+		return volumeData{}, fmt.Errorf("read %s: %w: %w", path, errDamaged, err)
+	}
 	if err != nil {
 		return volumeData{}, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -94,4 +99,17 @@ func readVolumeData(dir string) (volumeData, error) {
 		return volumeData{}, fmt.Errorf("read %s: %w", path, errDamaged)
 	}
 	return d, nil
+}
+
+// noFile says that something lies in a file's place which is none, or a link that leads nowhere
+// in its directory: nobody ever reads it.
+func noFile(err error) bool {
+	return slices.ContainsFunc([]error{fs.ErrInvalid, unix.ELOOP, unix.EXDEV, unix.ENOTDIR}, func(e error) bool { return errors.Is(err, e) })
+}
+
+// unreadable says that what lies beside a volume is damaged, or that its disk does not give it:
+// that is its own volume's, and must not hide all others'. What the machine lacks for the
+// moment is neither.
+func unreadable(err error) bool {
+	return !slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR}, func(e error) bool { return errors.Is(err, e) })
 }

@@ -51,6 +51,9 @@ type Mounter interface {
 	// AskedAt is the first of them that a path comes to, with its links, when it is looked
 	// up; empty when it comes to none. Nobody is asked for that.
 	AskedAt(path string) (string, error)
+	// Reach is a handle of what a path leads to, with its links, or where it comes to the
+	// first of them. Nobody is asked for that, whatever becomes of the path meanwhile.
+	Reach(path string) (found *os.File, at string, err error)
 	// Statfs is statfs(2) of the filesystem at a path, whose server may not answer; see
 	// FullnessOf.
 	Statfs(ctx context.Context, path string) (unix.Statfs_t, error)

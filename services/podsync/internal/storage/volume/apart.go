@@ -72,7 +72,7 @@ func (s *Set) subPathApart(ctx context.Context, uid types.UID, p subPath) error 
 	err := s.work(ctx, uid, "subPath "+p.target+" "+p.path, func(ctx context.Context, _ *chown) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, subPathWithin, errNoServer)
 		defer cancel()
-		args := []string{p.volume, filepath.Clean(p.path), p.target}
+		args := []string{p.volume, p.path, p.target}
 		if p.ofHost {
 			args = append(args, ofHostFlag)
 		}

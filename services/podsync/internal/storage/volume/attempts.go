@@ -19,10 +19,11 @@ type attempts struct {
 // retry is one volume's. Only who takes the pod's volumes down uses it.
 type retry struct {
 	delay *backoff.Backoff
-	// err is why it failed last, due when it is tried again, and sooner is closed when it may
-	// work before that.
+	// err is why it failed last, due when it is tried again, soon from when on it goes along
+	// with others that are, and sooner is closed when it may work before that.
 	err    error
 	due    time.Time
+	soon   time.Time
 	sooner <-chan struct{}
 }
 
@@ -55,15 +56,18 @@ func (r *retry) try(ctx context.Context, l *leaving, places *lanes, came func() 
 	}
 	if ctx.Err() != nil {
 		r.due = time.Now() // It was cut off, and may never have begun.
+		r.soon = r.due
 		return took
 	}
-	r.due = time.Now().Add(r.delay.Next())
+	delay := r.delay.Next()
+	r.due = time.Now().Add(delay)
+	r.soon = r.due.Add(-delay / 5) // Those that have failed together differ by no more.
 	return took
 }
 
-// waits says whether its time has not come yet.
+// waits says whether its time has not come yet, nor is near.
 func (r *retry) waits() bool {
-	if r.err == nil || !time.Now().Before(r.due) {
+	if r.err == nil || !time.Now().Before(r.soon) {
 		return false
 	}
 	select {

@@ -28,7 +28,7 @@ type chown struct {
 	example error
 }
 
-// deepest is how many directories deep a tree is given: a descriptor is open for each.
+// deepest is how many directories deep a tree is given: two descriptors are open for each.
 const deepest = 200
 
 // run gives root, which is open, and all in it, deepest first, so that what was cut
@@ -78,47 +78,34 @@ func (c *chown) tree(ctx context.Context, dir *os.File, depth int) error {
 
 // entry gives one entry of a directory. Its error is ctx's.
 func (c *chown) entry(ctx context.Context, dir *os.File, e os.DirEntry, depth int) error {
-	flags := unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	if e.IsDir() {
-		flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	}
-	fd, err := unix.Openat(int(dir.Fd()), e.Name(), flags, 0)
-	if errors.Is(err, unix.ENOENT) {
+	fd, err := openat2(unix.Openat2).handle(dir, e.Name())
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, errMountPoint) {
 		return nil
 	}
 	if err != nil {
 		c.fail(e.Name(), err)
 		return nil
 	}
-	f := os.NewFile(uintptr(fd), e.Name()) //nolint:gosec // A descriptor is not negative.
-	defer func() { _ = f.Close() }()
-	switch {
-	case !e.IsDir():
-		var st unix.Stat_t
-		if err = unix.Fstat(fd, &st); err == nil {
-			err = c.give(fd, st.Mode&unix.S_IFMT)
-		}
-	case elsewhere(int(dir.Fd()), fd):
-		return nil
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	switch err = unix.Fstat(fd, &st); {
+	case err != nil:
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		err = c.give(fd, st.Mode&unix.S_IFMT)
 	case depth >= deepest:
 		err = fmt.Errorf("it lies more than %d directories deep", deepest)
 	default:
-		return c.tree(ctx, f, depth+1)
+		sub, openErr := within(fd, e.Name())
+		if openErr == nil {
+			defer func() { _ = sub.Close() }()
+			return c.tree(ctx, sub, depth+1)
+		}
+		err = openErr
 	}
 	if err != nil {
 		c.fail(e.Name(), err)
 	}
 	return nil
-}
-
-// elsewhere says whether something is mounted on an open directory below another.
-func elsewhere(parent, fd int) bool {
-	if is, known := mountRoot(fd); known {
-		return is
-	}
-	above, err1 := mountID(parent)
-	own, err2 := mountID(fd)
-	return err1 != nil || err2 != nil || above != own
 }
 
 // give gives what is open to the group, which may read and write it then.

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -109,6 +111,51 @@ func TestWhatIsMountedInAVolumeIsNotGiven(t *testing.T) {
 		t.Cleanup(func() { _ = k.Unmount(at) })
 	})
 	is(t, filepath.Join(outside, "f"), 0, 0o600)
+}
+
+// Whoever answers for what somebody has mounted in a volume that others use, too.
+func TestWhoAnswersForWhatIsMountedInAVolumeIsNotWaitedFor(t *testing.T) {
+	for name, mounts := range map[string]func(t *testing.T, at string){"silent": mountSilent, "dead": mountDead} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			made(t, root, []string{"m"}, []string{"file"})
+			if os.Getuid() != 0 {
+				t.Skip("mounting needs root")
+			}
+			at := filepath.Join(root, "m")
+			mounts(t, at)
+			defer func() { _ = unix.Unmount(at, unix.MNT_DETACH) }()
+			c := &chown{group: 4711}
+			dir := openDir(t, root)
+			done := make(chan error, 1)
+			go func() { done <- c.run(t.Context(), dir) }()
+			select {
+			case err := <-done:
+				if err != nil || c.failed != 0 {
+					t.Errorf("%v; %d could not be given: %v", err, c.failed, c.example)
+				}
+				is(t, filepath.Join(root, "file"), 4711, 0o660)
+			case <-time.After(time.Minute):
+				t.Error("it is waited for who answers")
+			}
+		})
+	}
+}
+
+// A file of the host's, which somebody has mounted on one of a volume's.
+func TestAFileThatIsMountedInAVolumeIsNotGiven(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "f")
+	write(t, outside, 0o600)
+	given(t, func(root string) {
+		at := filepath.Join(root, "m")
+		write(t, at, 0o600)
+		k := mount.New(mount.Config{})
+		if err := k.Bind(outside, at); err != nil {
+			t.Skipf("mounts are not allowed here: %v", err)
+		}
+		t.Cleanup(func() { _ = k.Unmount(at) })
+	})
+	is(t, outside, 0, 0o600)
 }
 
 func TestATreeThatIsTooDeepIsGivenAsFarAsItGoes(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,6 +54,37 @@ func (d *fakeDriver) Teardown(_ context.Context, v Remains) error {
 
 func csiVolume(name, driver string) v1.Volume {
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driver}}}
+}
+
+// panicking is a driver whose code, or that of a library that it calls, is at fault.
+type panicking struct{}
+
+func (panicking) Setup(context.Context, Request) (Made, error) { panic("in Setup") }
+func (panicking) Teardown(context.Context, Remains) error      { panic("in Teardown") }
+
+func TestAPanicIsTheFailureOfTheVolumeThatItIsOf(t *testing.T) {
+	f := withCSI(t, panicking{})
+	pod := podWith(csiVolume("hostile", "d"), emptyDirVolume("data"))
+	err := f.set.Setup(t.Context(), pod)
+	if err == nil || !strings.Contains(err.Error(), `hostile of pod uid-1 panicked: in Setup`) {
+		t.Errorf("set up: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(f.root, "pods/uid-1/volumes/kubernetes.io~empty-dir/data")); err != nil {
+		t.Errorf("the other volume: %v", err)
+	}
+	err = f.set.work(t.Context(), pod.UID, "hostile pv", func(context.Context, *chown) error { panic("in the work") })
+	if err == nil || !strings.Contains(err.Error(), "hostile pv of pod uid-1 panicked: in the work") {
+		t.Errorf("work: %v", err)
+	}
+	if err := os.MkdirAll(filepath.Join(f.root, "pods/uid-1/volumes/kubernetes.io~csi/hostile"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err = f.set.Teardown(ctx, pod.UID)
+	if err == nil || !strings.Contains(err.Error(), "taking volume hostile down panicked: in Teardown") {
+		t.Errorf("taken down: %v", err)
+	}
 }
 
 // withCSI is a fixture whose volumes of CSI drivers are made by d.

@@ -146,7 +146,7 @@ func TestOnlyWhatLiesInTheVolumeLosesItsAttributes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	for name, kernel := range map[string]func(int) (bool, bool){"new": mountRoot, "old": func(int) (bool, bool) { return false, false }} {
+	for name, kernel := range kernels {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			root, outside := filepath.Join(dir, "v"), filepath.Join(dir, "outside")
@@ -168,7 +168,7 @@ func TestOnlyWhatLiesInTheVolumeLosesItsAttributes(t *testing.T) {
 				chattr(t, filepath.Join(outside, path), immutable)
 			}
 			chattr(t, root, immutable)
-			remove := func() error { return (&tree{ctx: t.Context(), mountRoot: kernel, setFlags: setFlags}).removeAll(root) }
+			remove := func() error { return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags}).removeAll(root) }
 			if err := remove(); err == nil || !strings.Contains(err.Error(), target+" is a mount point") {
 				t.Errorf("err = %v, want it to name %s", err, target)
 			}
@@ -212,7 +212,7 @@ func TestAnAttributeThatCannotBeTakenAwayIsNamed(t *testing.T) {
 	made(t, root, []string{"d"}, []string{"d/file"})
 	chattr(t, filepath.Join(root, "d/file"), immutable)
 	refused := func(int, uint32) error { return unix.EPERM }
-	err := (&tree{ctx: t.Context(), mountRoot: mountRoot, setFlags: refused}).removeAll(root)
+	err := (&tree{ctx: t.Context(), openat2: unix.Openat2, setFlags: refused}).removeAll(root)
 	if !errors.Is(err, unix.EPERM) {
 		t.Fatalf("err = %v", err)
 	}

@@ -96,17 +96,8 @@ func openLocal(path string) (source *os.File, device bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	source, err = openDirAt(at)
+	source, err = within(int(at.Fd()), at.Name())
 	return source, false, err
-}
-
-// openDirAt opens a directory that was looked at.
-func openDirAt(at *os.File) (*os.File, error) {
-	fd, err := unix.Openat(int(at.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", at.Name(), err)
-	}
-	return os.NewFile(uintptr(fd), at.Name()), nil //nolint:gosec // A descriptor is not negative.
 }
 
 // giveLocal gives a volume to the pod's group before it is mounted, so that one that is

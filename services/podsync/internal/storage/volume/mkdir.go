@@ -4,43 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
 
-// coarse is by how much the kernel's time of a file may be behind the clock.
-const coarse = 20 * time.Millisecond
-
-// mkdirExactly makes a directory in an open one with exactly a mode, whatever the umask. One
-// that is there already, or that somebody has put in the new one's place meanwhile, keeps its
-// mode; it may not be a link.
-func mkdirExactly(parent int, name string, mode uint32) error {
-	began := time.Now() // of the monotonic clock
-	made := unix.Mkdirat(parent, name, mode)
-	if made != nil && !errors.Is(made, unix.EEXIST) {
-		return made
+// mkdirExactly makes a directory in an open one with exactly a mode from the start, whatever the
+// umask: a mode that is given afterwards may be given to what somebody has put in the new one's
+// place, a server that squashes root may not let it be given, and whoever is killed in between
+// leaves it without. One that is there already keeps its own. The thread has a umask of its own
+// from now on, which is as it was before, and goes on: one that ends takes the children with it
+// that it has begun.
+func mkdirExactly(dir *os.File, name string, mode uint32) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("have a umask for one thread: %w", err)
 	}
-	fd, err := unix.Openat(parent, name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("%q is in the way: %w", name, err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if made != nil || !bornIn(parent, fd, time.Since(began)+coarse) {
+	umask := unix.Umask(0)
+	defer unix.Umask(umask)
+	err := unix.Mkdirat(int(dir.Fd()), name, mode)
+	if errors.Is(err, unix.EEXIST) {
 		return nil
 	}
-	return unix.Fchmod(fd, mode)
+	return err
 }
-
-// bornIn says whether an open directory is this process's and was made less than some time
-// before its parent was changed last, as far as their filesystem says when that was. Both
-// times are of one clock, which may be a server's; nobody can set either.
-func bornIn(parent, fd int, within time.Duration) bool {
-	var of, st unix.Statx_t
-	if unix.Statx(parent, "", unix.AT_EMPTY_PATH, unix.STATX_CTIME, &of) != nil || unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME|unix.STATX_UID, &st) != nil || st.Uid != uint32(os.Geteuid()) { //nolint:gosec // A user's number.
-		return false
-	}
-	return st.Mask&unix.STATX_BTIME == 0 || at(of.Ctime).Sub(at(st.Btime)) < within
-}
-
-func at(t unix.StatxTimestamp) time.Time { return time.Unix(t.Sec, int64(t.Nsec)) }

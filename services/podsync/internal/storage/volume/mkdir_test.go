@@ -3,6 +3,7 @@ package volume
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,9 +28,6 @@ func TestADirectoryThatIsPutInTheNewOnesPlaceKeepsItsMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = private.Close() }()
-	for began := time.Now(); time.Since(began) <= 2*coarse; {
-		time.Sleep(coarse) // It is not as new as that.
-	}
 	var over atomic.Bool
 	var exchanges sync.WaitGroup
 	defer exchanges.Wait()
@@ -85,5 +83,73 @@ func TestADirectoryForASubPathHasTheVolumesModeWhateverTheUmask(t *testing.T) {
 		t.Fatal(err)
 	} else if st, err := info.Stat(); err != nil || st.Mode().Perm() == 0o666 || info.Close() != nil {
 		t.Errorf("the process has lost its umask: %v, %v", st.Mode(), err)
+	}
+}
+
+// Whoever makes it may be killed at any moment.
+func TestADirectoryForASubPathHasItsModeFromTheStart(t *testing.T) {
+	volume := t.TempDir()
+	if err := os.Chmod(volume, 0o777); err != nil { //nolint:gosec // As a volume has it.
+		t.Fatal(err)
+	}
+	events, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Skipf("there is no inotify: %v", err)
+	}
+	defer func() { _ = unix.Close(events) }()
+	if _, err := unix.InotifyAddWatch(events, volume, unix.IN_CREATE|unix.IN_ATTRIB); err != nil {
+		t.Fatal(err)
+	}
+	f, err := openBeneath(volume, "made")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	var seen [4096]byte
+	n, err := unix.Read(events, seen[:])
+	if err != nil || n < unix.SizeofInotifyEvent {
+		t.Fatalf("nobody saw it made: %v", err)
+	}
+	if all := n / (unix.SizeofInotifyEvent + 16); all != 1 {
+		t.Errorf("it was changed %d times after it was made", all-1)
+	}
+	if info, err := os.Stat(filepath.Join(volume, "made")); err != nil || info.Mode().Perm() != 0o777 {
+		t.Errorf("its mode is %v, %v", info.Mode(), err)
+	}
+}
+
+// NFS exports do by default: what root makes is nobody's.
+func TestADirectoryOnAServerThatSquashesRootHasTheVolumesMode(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("another user's directories are made by root")
+	}
+	volume := t.TempDir()
+	if err := os.Chmod(volume, 0o777); err != nil { //nolint:gosec // As a volume has it.
+		t.Fatal(err)
+	}
+	dir, err := os.Open(volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dir.Close() }()
+	const nobody = 65534
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // The thread is nobody's, and ends with this.
+		_, err := unix.SetfsgidRetGid(nobody)
+		if err == nil {
+			_, err = unix.SetfsuidRetUid(nobody)
+		}
+		if err == nil {
+			err = mkdirExactly(dir, "data", 0o777)
+		}
+		made <- err
+	}()
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(volume, "data"), &st); err != nil || st.Uid != nobody || st.Mode&0o777 != 0o777 {
+		t.Errorf("it is %d's with mode %o, %v", st.Uid, st.Mode, err)
 	}
 }

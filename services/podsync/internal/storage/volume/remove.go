@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,21 +28,20 @@ func (t *tree) removeAll(path string) error {
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	fd, openErr := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if openErr != nil {
-		return err
-	}
-	top := os.NewFile(uintptr(fd), path)
-	defer func() { _ = top.Close() }()
-	t.top = top
 	parent, openErr := os.Open(filepath.Dir(path))
 	if openErr != nil {
 		return openErr
 	}
 	defer func() { _ = parent.Close() }()
-	if err := t.notMounted(int(parent.Fd()), fd, path); err != nil {
+	top, openErr := t.directory(parent, filepath.Base(path), path)
+	switch {
+	case errors.Is(openErr, unix.ENOTDIR):
 		return err
+	case openErr != nil:
+		return openErr
 	}
+	defer func() { _ = top.Close() }()
+	t.top = top
 	for {
 		t.moved = false
 		if err := t.empty(top, path, 0); err != nil {
@@ -65,11 +63,9 @@ func (t *tree) removeAll(path string) error {
 
 // tree is one removal.
 type tree struct {
-	ctx context.Context
-	top *os.File
-	// mountRoot says whether something is mounted on an open directory, if that is
-	// known.
-	mountRoot func(fd int) (is, known bool)
+	ctx     context.Context
+	top     *os.File
+	openat2 openat2
 	// setFlags sets the attributes of an open file or directory.
 	setFlags func(fd int, flags uint32) error
 	moved    bool // something was moved to the top and waits there
@@ -77,7 +73,7 @@ type tree struct {
 }
 
 func newTree(ctx context.Context) *tree {
-	return &tree{ctx: ctx, mountRoot: mountRoot, setFlags: setFlags}
+	return &tree{ctx: ctx, openat2: unix.Openat2, setFlags: setFlags}
 }
 
 // empty removes all entries of an open directory.
@@ -115,18 +111,19 @@ func (t *tree) remove(dir *os.File, path, name string, depth int) error {
 	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
 		return &os.PathError{Op: "remove", Path: full, Err: err}
 	}
-	child, openErr := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if openErr != nil && errors.Is(err, unix.EPERM) {
+	sub, openErr := t.directory(dir, name, full)
+	switch {
+	case openErr == nil:
+	case errors.Is(openErr, unix.ENOENT):
+		return nil
+	case !errors.Is(openErr, unix.ENOTDIR):
+		return openErr
+	case errors.Is(err, unix.EPERM):
 		return t.removeForbidden(dir, name, full, 0)
-	}
-	if openErr != nil {
+	default:
 		return &os.PathError{Op: "remove", Path: full, Err: err}
 	}
-	sub := os.NewFile(uintptr(child), full)
 	defer func() { _ = sub.Close() }()
-	if err := t.notMounted(fd, child, full); err != nil {
-		return err
-	}
 	if depth >= maxDepth {
 		return t.lift(dir, sub, name)
 	}
@@ -164,43 +161,25 @@ func (t *tree) lift(dir, sub *os.File, name string) error {
 	}
 }
 
-// notMounted refuses a directory that something is mounted on.
-func (t *tree) notMounted(parent, fd int, path string) error {
-	is, known := t.mountRoot(fd)
-	if !known {
-		above, err1 := mountID(parent)
-		own, err2 := mountID(fd)
-		if err := errors.Join(err1, err2); err != nil {
-			return fmt.Errorf("find out whether %s is a mount point: %w", path, err)
-		}
-		is = own != above
-	}
-	if is {
-		return fmt.Errorf("%s is a mount point; unmount it first", path)
-	}
-	return nil
-}
-
-// mountRoot asks the kernel whether something is mounted on an open directory;
-// before Linux 5.8 it does not know.
-func mountRoot(fd int) (is, known bool) {
-	var st unix.Statx_t
-	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, 0, &st) != nil {
-		return false, false
-	}
-	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0
-}
-
-// mountID is the mount that an open file lies in; every kernel shows it.
-func mountID(fd int) (string, error) {
-	data, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+// directory opens a directory of an open one, unless something is mounted on it.
+func (t *tree) directory(dir *os.File, name, full string) (*os.File, error) {
+	handle, err := t.handle(dir, name, full)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	for line := range strings.Lines(string(data)) {
-		if id, ok := strings.CutPrefix(line, "mnt_id:"); ok {
-			return strings.TrimSpace(id), nil
-		}
+	defer func() { _ = unix.Close(handle) }()
+	return within(handle, full)
+}
+
+// handle gives a handle of what has a name in an open directory, unless something is mounted
+// on it.
+func (t *tree) handle(dir *os.File, name, full string) (int, error) {
+	fd, err := t.openat2.handle(dir, name)
+	switch {
+	case errors.Is(err, errMountPoint):
+		err = fmt.Errorf("%s %w", full, err)
+	case err != nil:
+		err = &os.PathError{Op: "open", Path: full, Err: err}
 	}
-	return "", errors.New("/proc shows no mount of an open file")
+	return fd, err
 }

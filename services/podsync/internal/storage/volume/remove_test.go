@@ -5,18 +5,20 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// TestRemovalEntersNoMountOnKernelsThatDoNotNameThem is for Linux before 5.8,
-// whose statx says nothing about mounts; a newer one stands in for it.
+// kernels are those whose openat2 refuses to enter a mount, and those before Linux 5.6, which
+// have none; a newer one stands in for them.
+var kernels = map[string]func(int, string, *unix.OpenHow) (int, error){
+	"new": unix.Openat2,
+	"old": func(int, string, *unix.OpenHow) (int, error) { return -1, unix.ENOSYS },
+}
+
 func TestRemovalEntersNoMountOnKernelsThatDoNotNameThem(t *testing.T) {
 	onKernel(t)
-	kernels := map[string]func(int) (bool, bool){
-		"new": mountRoot,
-		"old": func(int) (bool, bool) { return false, false },
-	}
 	for name, kernel := range kernels {
 		for _, at := range []string{"tree", "tree/a/b"} {
 			t.Run(name+" "+at, func(t *testing.T) {
@@ -42,7 +44,7 @@ func TestRemovalEntersNoMountOnKernelsThatDoNotNameThem(t *testing.T) {
 					}
 				})
 				remove := func() error {
-					return (&tree{ctx: t.Context(), mountRoot: kernel, setFlags: setFlags}).removeAll(filepath.Join(dir, "tree"))
+					return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags}).removeAll(filepath.Join(dir, "tree"))
 				}
 				if err := remove(); err == nil || !strings.Contains(err.Error(), foreign+" is a mount point") {
 					t.Errorf("err = %v, want it to name %s", err, foreign)
@@ -61,6 +63,47 @@ func TestRemovalEntersNoMountOnKernelsThatDoNotNameThem(t *testing.T) {
 					t.Errorf("the tree is still there: %v", err)
 				}
 			})
+		}
+	}
+}
+
+// TestARemovalWaitsForNobodyWhoAnswersForWhatIsMountedBelow: a privileged container mounts such
+// a thing in its emptyDir, and it stays after it.
+func TestARemovalWaitsForNobodyWhoAnswersForWhatIsMountedBelow(t *testing.T) {
+	onKernel(t)
+	for which, kernel := range kernels {
+		for whose, mounts := range map[string]func(t *testing.T, at string){"silent": mountSilent, "dead": mountDead} {
+			for _, at := range []string{"tree", "tree/a", "tree/fixed/a"} {
+				t.Run(which+" "+whose+" "+at, func(t *testing.T) {
+					dir := t.TempDir()
+					made(t, dir, []string{at, "tree/fixed"}, []string{"tree/file"})
+					foreign := filepath.Join(dir, at)
+					if at == "tree/fixed/a" { // the kernel says nothing else then
+						chattr(t, filepath.Join(dir, "tree/fixed"), immutable)
+					}
+					mounts(t, foreign)
+					defer func() { _ = unix.Unmount(foreign, unix.MNT_DETACH) }()
+					remove := func() error {
+						return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags}).removeAll(filepath.Join(dir, "tree"))
+					}
+					done := make(chan error, 1)
+					go func() { done <- remove() }()
+					select {
+					case err := <-done:
+						if err == nil || !strings.HasPrefix(err.Error(), foreign+" is a mount point") {
+							t.Errorf("err = %v, want it to name %s", err, foreign)
+						}
+					case <-time.After(time.Minute):
+						t.Fatal("it is waited for who answers for what is mounted there")
+					}
+					if err := unix.Unmount(foreign, unix.MNT_DETACH); err != nil {
+						t.Fatal(err)
+					}
+					if err := remove(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
 		}
 	}
 }

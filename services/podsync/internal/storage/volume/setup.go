@@ -10,7 +10,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/contain"
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
@@ -102,7 +104,7 @@ func (s *Set) one(ctx context.Context, r Request, do func(context.Context, Reque
 	}
 	defer leave()
 	began := time.Now()
-	made, err := do(ctx, r)
+	made, err := s.contained(ctx, r, do)
 	ended(err)
 	plugin := s.shownMount(r.Pod.UID, r.Volume, made.Path)
 	if made.device {
@@ -114,6 +116,12 @@ func (s *Set) one(ctx context.Context, r Request, do func(context.Context, Reque
 		s.deps.Metrics.VolumeMounted(plugin, wanted)
 	}
 	return made, err
+}
+
+// contained does something for a volume of a pod. What panics is that volume's failure.
+func (s *Set) contained(ctx context.Context, r Request, do func(context.Context, Request) (Made, error)) (made Made, err error) {
+	defer contain.Panic(ctx, fmt.Sprintf("volume %q of pod %s", r.Volume.Name, klog.KObj(r.Pod)), &err)
+	return do(ctx, r)
 }
 
 // wantedSince is when a volume of a pod was first to be made; false when the pod has it already.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/host/beneath"
@@ -42,26 +43,55 @@ func (s *Set) SubPath(ctx context.Context, pod *v1.Pod, container string, index 
 		return "", err
 	}
 	ctx = apart.For(ctx, pod.Namespace)
-	if whose != "" {
-		return target, s.subPathApart(ctx, pod.UID, subPath{whose: whose, name: volumeName, volume: volume, path: path, ofHost: ofHost, target: target})
+	p := subPath{whose: whose, name: volumeName, volume: volume, path: filepath.Clean(path), ofHost: ofHost, target: target}
+	if whose == "" {
+		err := s.subPathHere(ctx, pod.UID, p)
+		if s.deps.Apart == nil || !errors.Is(err, unix.EXDEV) {
+			return target, err
+		}
+		p.whose = volume // it leads out, or to a mount, which may be anybody's by now
 	}
-	_, leave, err := s.enter(ctx, pod.UID)
+	return target, s.subPathApart(ctx, pod.UID, p)
+}
+
+// subPathHere makes a subPath for which nobody is asked. With others who can it is EXDEV where
+// that may have changed.
+func (s *Set) subPathHere(ctx context.Context, uid types.UID, p subPath) error {
+	_, leave, err := s.enter(ctx, uid)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer leave()
-	found, err := findSubPath(volume, path, ofHost)
+	find := findSubPath
+	if s.deps.Apart != nil {
+		find = s.findNear
+	}
+	found, err := find(p.volume, p.path, p.ofHost)
 	if err != nil {
-		return "", fmt.Errorf("subPath %q of volume %q: %w", path, volumeName, err)
+		return fmt.Errorf("subPath %q of volume %q: %w", p.path, p.name, err)
 	}
 	defer func() { _ = found.Close() }()
-	return target, bind(s.deps.Mounter, found, target)
+	return bind(s.deps.Mounter, found, p.target)
+}
+
+// findNear opens what a path leads to in a volume, as far as nobody is asked for it and it lies
+// on the volume's own mount.
+func (s *Set) findNear(volume, path string, _ bool) (*os.File, error) {
+	dir, at, err := s.deps.Mounter.Reach(volume)
+	if err != nil {
+		return nil, err
+	}
+	if at != "" {
+		return nil, fmt.Errorf("it is asked for at %s: %w", at, unix.EXDEV)
+	}
+	defer func() { _ = dir.Close() }()
+	return openIn(dir, path, beneath.LookNear)
 }
 
 // findSubPath opens what a path in a volume leads to. In what the host has, a link may name
 // the whole path of its end.
 func findSubPath(volume, path string, ofHost bool) (*os.File, error) {
-	found, err := openBeneath(volume, filepath.Clean(path))
+	found, err := openBeneath(volume, path)
 	if !ofHost || !errors.Is(err, unix.EXDEV) {
 		return found, err
 	}
@@ -115,15 +145,23 @@ func isDead(err error) bool {
 	return slices.ContainsFunc([]error{unix.ENOTCONN, unix.ESTALE, unix.EHOSTDOWN, unix.EIO, unix.EACCES}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// openBeneath opens path below root without ever leaving root, and makes the
-// directories that are missing, with root's own mode.
+// openBeneath is openIn of a directory by its path.
 func openBeneath(root, path string) (*os.File, error) {
 	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = dir.Close() }()
-	found, err := beneath.Look(dir, path)
+	return openIn(dir, path, beneath.Look)
+}
+
+// lookUp is how a path below a directory is looked up.
+type lookUp func(dir *os.File, path string) (*os.File, error)
+
+// openIn opens path below a directory without ever leaving it, and makes the
+// directories that are missing, with its own mode.
+func openIn(dir *os.File, path string, look lookUp) (*os.File, error) {
+	found, err := look(dir, path)
 	if !errors.Is(err, unix.ENOENT) {
 		return found, err
 	}
@@ -131,10 +169,10 @@ func openBeneath(root, path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := makeBeneath(dir, path, modeBits(info.Mode())); err != nil {
+	if err := makeBeneath(dir, path, modeBits(info.Mode()), look); err != nil {
 		return nil, err
 	}
-	return beneath.Look(dir, path)
+	return look(dir, path)
 }
 
 func isHostPath(pod *v1.Pod, volume string) bool {
@@ -172,10 +210,10 @@ func isLink(path string) bool {
 }
 
 // makeBeneath makes the missing directories of path, one by one.
-func makeBeneath(dir *os.File, path string, mode uint32) error {
+func makeBeneath(dir *os.File, path string, mode uint32, look lookUp) error {
 	parts := strings.Split(path, "/")
 	for i := range parts {
-		f, err := beneath.Look(dir, filepath.Join(parts[:i+1]...))
+		f, err := look(dir, filepath.Join(parts[:i+1]...))
 		if err == nil {
 			_ = f.Close()
 			continue
@@ -183,11 +221,11 @@ func makeBeneath(dir *os.File, path string, mode uint32) error {
 		if !errors.Is(err, unix.ENOENT) {
 			return err
 		}
-		parent, err := beneath.Look(dir, filepath.Join(append([]string{"."}, parts[:i]...)...))
+		parent, err := look(dir, filepath.Join(append([]string{"."}, parts[:i]...)...))
 		if err != nil {
 			return err
 		}
-		err = mkdirExactly(int(parent.Fd()), parts[i], mode)
+		err = mkdirExactly(parent, parts[i], mode)
 		_ = parent.Close()
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // raceFor is how long names are exchanged: a minute where there is time (POLYLET_LONG_TESTS).
@@ -130,3 +133,44 @@ func TestWhatIsCheckedBeforeItIsOpenedIsCaughtByTheExchange(t *testing.T) {
 	}
 	t.Log(err)
 }
+
+// What was a directory of the volume when it was looked who is asked for the way is a link to
+// what is mounted in it when that is gone.
+func TestALinkThatIsSwappedInAsksNobodyWhoIsMountedInTheVolume(t *testing.T) {
+	f := onKernel(t)
+	pod := podWith(emptyDirVolume("e"))
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	volume, _ := f.set.HostPath("uid-1", "e")
+	at := filepath.Join(volume, "mnt")
+	made(t, volume, []string{"mnt"}, nil)
+	mountSilent(t, at)
+	made(t, volume, []string{"dir"}, nil)
+	if err := os.Symlink("mnt", filepath.Join(volume, "link")); err != nil {
+		t.Fatal(err)
+	}
+	f.set.deps.Mounter = &changing{f.set.deps.Mounter}
+	for path, far := range map[string]bool{"link/a": true, "mnt": true, "dir/a": false} {
+		others := &processes{do: func(context.Context) error { return nil }}
+		f.set.deps.Apart = others
+		done := make(chan error, 1)
+		go func() {
+			_, err := f.set.SubPath(t.Context(), pod, "main", 0, "e", path)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if asked := len(others.all()); err != nil || (asked == 1) != far {
+				t.Errorf("%s: %d other processes were asked: %v", path, asked, err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: it is waited for who answers", path)
+		}
+	}
+}
+
+// changing says of each path that nobody is asked for it, which is so no more a moment later.
+type changing struct{ mount.Mounter }
+
+func (changing) AskedAt(string) (string, error) { return "", nil }

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/internal/contain"
 	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
@@ -202,6 +203,7 @@ func (s *Set) mayWork(st *podState) <-chan struct{} {
 func (l *leaving) try(ctx context.Context, places *lanes) (took time.Duration, err error) {
 	ended := timeline.Start(ctx, timeline.Unmount, l.name, l.plugin)
 	defer func() { ended(err) }()
+	defer contain.Panic(ctx, "taking volume "+l.name+" down", &err)
 	leave, err := places.enter(ctx, l.whose, l.most)
 	if err != nil {
 		return 0, err

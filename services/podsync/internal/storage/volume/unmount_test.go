@@ -344,3 +344,29 @@ func TestEachVolumeThatCannotBeUnmountedHasABackOffOfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// Each has its own time by then, and each time would be that of all of them.
+func TestVolumesThatHaveFailedTogetherAreTriedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPatient()
+		d.away["a"] = true
+		f, done := d.endsWith(t, csiVolumes("a", 40)...)
+		teardowns := 0
+		for time.Since(d.began) < time.Hour {
+			time.Sleep(time.Until(reason.RetryAt(<-done)))
+			go func() { done <- f.set.Teardown(t.Context(), "uid-1") }()
+			teardowns++
+		}
+		<-done
+		if tries := len(d.tries["a-7"]); tries < 30 || tries > 60 || teardowns > 60 {
+			t.Errorf("in an hour %d Teardowns tried one of them %d times", teardowns, tries)
+		}
+		d.mu.Lock()
+		clear(d.away)
+		d.mu.Unlock()
+		f.set.MayWork([]types.UID{"uid-1"})
+		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+			t.Errorf("their driver has come: %v", err)
+		}
+	})
+}

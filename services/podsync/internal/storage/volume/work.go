@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/contain"
 )
 
 // work is the set-up of a volume that takes as long as the volume is large, or its disk
@@ -44,8 +46,9 @@ func (s *Set) making(ctx context.Context, uid types.UID, name string, before Mad
 		st.works[name] = w
 		go func() {
 			defer cancel(nil)
+			defer s.ended(uid, w)
+			defer contain.Panic(on, fmt.Sprintf("%s of pod %s", name, uid), &w.err)
 			w.made, w.err = do(on, &w.chown)
-			s.ended(uid, w)
 		}()
 	}
 	w.left = false

@@ -87,10 +87,13 @@ func (s *State) fail(o Outcome) Noted {
 	a, f := o.Action, *o.Failure
 	switch a.Kind {
 	case podstate.StartContainer:
-		s.forgetImages(a.Container)
-		if o.Unremovable != "" {
+		if o.Unremovable != "" && !s.Unremovable[o.Unremovable] {
+			// A restart forgets it, and nothing was tried of the start: the next one goes on
+			// beside it at once.
 			s.Unremovable[o.Unremovable] = true
+			return Noted{}
 		}
+		s.forgetImages(a.Container)
 	case podstate.SetupVolumes:
 		whole := &f
 		if o.Volumes != nil {

@@ -1,0 +1,133 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// silent mounts a filesystem whose process answers nothing until the test ends.
+func silent(t *testing.T, at string) {
+	t.Helper()
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("there is no FUSE: %v", err)
+	}
+	t.Cleanup(func() { _ = fuse.Close() })
+	if err := unix.Mount("silent", at, "fuse.silent", 0, fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,fd=%d", fuse.Fd())); err != nil {
+		t.Skipf("mounts are not allowed here: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+}
+
+func TestAPathIsKnownThatComesToAServer(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"mnt/nfs", "mnt/nfsx", "mnt/local", "run/user", "run/x", "var", "etc", "x"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{
+		"data": root + "/mnt/nfs/a", "var/run": "../run", "loop": "loop", "out": root + "/mnt/nfs/../local", "up": "x/../mnt/nfs", "in": root + "/mnt/local",
+	} {
+		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	silent(t, root+"/mnt/nfs")
+	silent(t, root+"/run/user")
+	k := New(Config{})
+	for path, want := range map[string]string{
+		"/": "", "/mnt": "", "/mnt/nfs": "/mnt/nfs", "/mnt/nfs/a/b": "/mnt/nfs", "/mnt/nfsx": "", "/data": "/mnt/nfs", "/data/b": "/mnt/nfs",
+		"/var/run/user/1": "/run/user", "/var/run/x": "", "/var/run/y": "", "/loop/a": "", "/out": "/mnt/nfs", "/up/b": "/mnt/nfs", "/etc/../mnt/nfs": "/mnt/nfs",
+		"//mnt//nfs/": "/mnt/nfs", "/in/.": "",
+	} {
+		if want != "" {
+			want = root + want
+		}
+		if at, err := k.AskedAt(root + path); at != want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", path, at, err, want)
+		}
+	}
+	found, at, err := k.Reach(root + "/var/run/x/")
+	if err != nil || at != "" {
+		t.Fatalf("%q, %v", at, err)
+	}
+	defer func() { _ = found.Close() }()
+	have, err1 := found.Stat()
+	want, err2 := os.Stat(root + "/run/x")
+	if err := errors.Join(err1, err2); err != nil || !os.SameFile(have, want) {
+		t.Errorf("another directory was found: %v", err)
+	}
+	for path, want := range map[string]error{"/run/y": unix.ENOENT, "/loop": unix.ELOOP} {
+		if found, at, err := k.Reach(root + path); found != nil || at != "" || !errors.Is(err, want) {
+			t.Errorf("%s: %q, %v", path, at, err)
+		}
+	}
+}
+
+func TestWhoLiesOnAServersRootAsksIt(t *testing.T) {
+	w := way{done: "/", left: []string{"etc"}, asked: map[string]bool{"/": true}}
+	if found, at, err := w.end(); found != nil || at != "/" || err != nil {
+		t.Errorf("%q, %v", at, err)
+	}
+}
+
+// What is a directory in one moment is a link to a server's in the next.
+func TestNobodyIsAskedThoughThePathChangesWhileItIsGoneAlong(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"served", "a/b/c"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	silent(t, root+"/served")
+	if err := os.Symlink("served", root+"/other"); err != nil {
+		t.Fatal(err)
+	}
+	var over atomic.Bool
+	var exchanges sync.WaitGroup
+	defer exchanges.Wait()
+	defer over.Store(true)
+	exchanges.Go(func() {
+		for !over.Load() {
+			_ = unix.Renameat2(unix.AT_FDCWD, root+"/a", unix.AT_FDCWD, root+"/other", unix.RENAME_EXCHANGE)
+		}
+	})
+	done := make(chan map[string]int, 1)
+	go func() {
+		k, seen := New(Config{}), map[string]int{}
+		for began := time.Now(); time.Since(began) < time.Second; {
+			at, err := k.AskedAt(root + "/a/b/c")
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			seen[at]++
+		}
+		done <- seen
+	}()
+	select {
+	case seen := <-done:
+		delete(seen, "")
+		delete(seen, root+"/served")
+		if len(seen) != 0 {
+			t.Errorf("somebody is asked at %v", seen)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the server is waited for")
+	}
+}
+
+func TestAPathOfTheNodeItselfAsksNobody(t *testing.T) {
+	if at, err := New(Config{}).AskedAt("/proc/self/mountinfo"); at != "" || err != nil {
+		t.Errorf("%q, %v", at, err)
+	}
+}
