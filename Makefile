@@ -189,6 +189,10 @@ vm-kubeadm: ## kubeadm init and reset by way of kubelet.service, in that machine
 vm-joined: ## A configuration from the cluster over a reboot, eviction, a machine out of memory, MemoryQoS, a stop while a filesystem is made, a reboot and a shutdown by logind on a node that joins a cluster, in that machine (root, qemu, about 45 min); POLYLET_EDGE=10m has it longer at the edge of its memory
 	$(call step,a node of a cluster in a virtual machine)
 	@go run ./test/cmd/vm -joined $(if $(filter-out file,$(origin RUN)),-run '$(RUN)')
+.PHONY: vm-selinux
+vm-selinux: ## A node that joins a cluster on a kernel with SELinux, permissive and then enforcing, in that machine (root, qemu, about 10 min)
+	$(call step,a node with SELinux in a virtual machine)
+	@go run ./test/cmd/vm -selinux $(if $(filter-out file,$(origin RUN)),-run '$(RUN)')
 .PHONY: vm-suite
 vm-suite: ## The upstream node suite in such a machine of its own (root, qemu, an hour and more); AGENT=kubelet writes down what that passes, GROUP=serial,shutdown,swap,… FOCUS=regexp SEED=1
 	$(call step,node end-to-end suite in a virtual machine)

@@ -30,6 +30,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/server"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
 )
 
 // Service is podsync.
@@ -115,6 +116,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.makeDirs(); err != nil {
 		return err
 	}
+	s.openToPlugins(klog.FromContext(ctx))
 	mount.ShareRoot(klog.FromContext(ctx), s.deps.Mounter, s.cfg.RootDir, s.deps.Health) // before anything below it is open
 	for _, load := range s.loads {
 		load(klog.FromContext(ctx))
@@ -144,6 +146,18 @@ func (s *Service) makeDirs() error {
 		}
 	}
 	return nil
+}
+
+// openToPlugins has plugins in containers use the directories that are there for them.
+func (s *Service) openToPlugins(log klog.Logger) {
+	dirs := []string{filepath.Join(s.cfg.RootDir, "plugins")}
+	if registry := s.cfg.PluginsDir; registry != "" {
+		dirs = append(dirs, registry)
+		_ = os.MkdirAll(registry, 0o750) // whoever looks for plugins there says why it is not
+	}
+	if err := selinux.NewHost().OpenToPlugins(dirs...); err != nil {
+		log.Info("Plugins in containers without privileges might not work", "err", err)
+	}
 }
 
 // linksDir holds links to the containers' logs.

@@ -47,6 +47,9 @@ type Config struct {
 	// Bind mounts what is staged on a directory that is there; only for a driver that
 	// stages (STAGE_UNSTAGE_VOLUME among its abilities).
 	Bind func(staged, target string, readOnly bool) error
+	// Flagged does what Mount does, and what Bind does where staged is not empty, with mount
+	// flags; nil for a driver that has no use for them.
+	Flagged func(volume, staged, target string, readOnly bool, flags []string) error
 	// Device makes a device of a volume at a path where nothing is, and Free ends what
 	// is behind it once it is at no path any more; nil for a driver without devices.
 	Device  func(volume, target string) error
@@ -278,7 +281,7 @@ func (d *Driver) publishDevice(r *csi.NodePublishVolumeRequest) error {
 // publish mounts a volume in a pod's place: what is staged, if it was to be.
 func (d *Driver) publish(r *csi.NodePublishVolumeRequest) error {
 	if r.GetStagingTargetPath() == "" {
-		return d.cfg.Mount(r.GetVolumeId(), r.GetTargetPath(), r.GetReadonly())
+		return d.mount(r.GetVolumeId(), r.GetTargetPath(), r.GetReadonly(), r.GetVolumeCapability())
 	}
 	if !d.stages() {
 		return status.Error(codes.InvalidArgument, "this driver does not stage")
@@ -286,7 +289,18 @@ func (d *Driver) publish(r *csi.NodePublishVolumeRequest) error {
 	if staged, err := d.cfg.Mounted(r.GetStagingTargetPath()); err != nil || !staged {
 		return errors.Join(status.Error(codes.FailedPrecondition, "the volume is not staged"), err)
 	}
+	if flags := r.GetVolumeCapability().GetMount().GetMountFlags(); d.cfg.Flagged != nil && len(flags) > 0 {
+		return d.cfg.Flagged(r.GetVolumeId(), r.GetStagingTargetPath(), r.GetTargetPath(), r.GetReadonly(), flags)
+	}
 	return d.cfg.Bind(r.GetStagingTargetPath(), r.GetTargetPath(), r.GetReadonly())
+}
+
+// mount mounts a volume, as its capability says.
+func (d *Driver) mount(volume, target string, readOnly bool, as *csi.VolumeCapability) error {
+	if flags := as.GetMount().GetMountFlags(); d.cfg.Flagged != nil && len(flags) > 0 {
+		return d.cfg.Flagged(volume, "", target, readOnly, flags)
+	}
+	return d.cfg.Mount(volume, target, readOnly)
 }
 
 func (d *Driver) stages() bool {
@@ -312,7 +326,7 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 		if mounted, err := d.cfg.Mounted(r.GetStagingTargetPath()); err != nil || mounted {
 			return err
 		}
-		return d.cfg.Mount(r.GetVolumeId(), r.GetStagingTargetPath(), false) // the directory is the caller's to make
+		return d.mount(r.GetVolumeId(), r.GetStagingTargetPath(), false, r.GetVolumeCapability()) // the directory is the caller's to make
 	})
 	return &csi.NodeStageVolumeResponse{}, err
 }

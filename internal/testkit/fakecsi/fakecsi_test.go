@@ -3,9 +3,11 @@ package fakecsi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -53,6 +55,29 @@ func TestAVolumeIsThereFromItsPublishingToItsEnd(t *testing.T) {
 	}
 	if calls := d.Calls(); len(calls) != 4 || len(d.Published()) != 2 {
 		t.Errorf("calls %v, %d publishings", calls, len(d.Published()))
+	}
+}
+
+// TestADriverMountsWithTheFlagsThatItIsToldOf: what it stages, and what it publishes of that.
+func TestADriverMountsWithTheFlagsThatItIsToldOf(t *testing.T) {
+	d, dir := directory(), t.TempDir()
+	var flagged []string
+	d.cfg.Can = []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}
+	d.cfg.Flagged = func(volume, staged, target string, _ bool, flags []string) error {
+		flagged = append(flagged, fmt.Sprint(volume, " ", filepath.Base(staged), " ", filepath.Base(target), " ", flags))
+		return d.cfg.Mount(volume, target, false)
+	}
+	as := &csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{MountFlags: []string{"noatime", "context=x"}}}}
+	if _, err := d.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: dir, VolumeCapability: as}); err != nil {
+		t.Fatal(err)
+	}
+	publish := &csi.NodePublishVolumeRequest{VolumeId: "v", StagingTargetPath: dir, TargetPath: filepath.Join(t.TempDir(), "mount"), VolumeCapability: as}
+	if _, err := d.NodePublishVolume(t.Context(), publish); err != nil {
+		t.Fatal(err)
+	}
+	staged := filepath.Base(dir)
+	if want := []string{"v . " + staged + " [noatime context=x]", "v " + staged + " mount [noatime context=x]"}; !slices.Equal(flagged, want) {
+		t.Errorf("mounted %q, want %q", flagged, want)
 	}
 }
 

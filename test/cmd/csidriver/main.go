@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -53,7 +54,7 @@ func run() error {
 	calls := flag.String("calls", "", "file to which each call with a volume adds a line with its name")
 	flag.Parse()
 	cfg := fakecsi.Config{
-		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Bind: bind, Mounted: mounted, Volumes: *volumes,
+		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Bind: bind, Flagged: flagged, Mounted: mounted, Volumes: *volumes,
 		Device:  func(volume, target string) error { return device(*sockets, volume, target) },
 		Free:    func(volume string) error { return free(*sockets, volume) },
 		Unmount: func(target string) error { return unix.Unmount(target, unix.UMOUNT_NOFOLLOW) },
@@ -107,14 +108,40 @@ func note(file, line string) error {
 }
 
 func mount(volume, target string, readOnly bool) error {
-	if err := unix.Mount("tmpfs", target, "tmpfs", 0, "size=1m,mode=0777"); err != nil {
+	if err := unix.Mount("tmpfs", target, "tmpfs", 0, size); err != nil {
 		return err
 	}
+	return fill(volume, target, readOnly)
+}
+
+const size = "size=1m,mode=0777"
+
+// fill says in a volume which one it is.
+func fill(volume, target string, readOnly bool) error {
 	if err := os.WriteFile(filepath.Join(target, "id"), []byte(volume), 0o644); err != nil {
 		return err
 	}
 	if readOnly {
 		return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	}
+	return nil
+}
+
+// flagged mounts with flags, as drivers do: by mount(8), which is told them as they came.
+func flagged(volume, staged, target string, readOnly bool, flags []string) error {
+	options := strings.Join(flags, ",")
+	arguments := []string{"-t", "tmpfs", "-o", size + "," + options, "tmpfs", target}
+	if staged != "" {
+		arguments = []string{"-o", "bind," + options, staged, target}
+	}
+	if out, err := exec.Command("mount", arguments...).CombinedOutput(); err != nil {
+		return fmt.Errorf("mount %s: %w: %s", strings.Join(arguments, " "), err, out)
+	}
+	if staged == "" {
+		return fill(volume, target, readOnly)
+	}
+	if readOnly {
+		return unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 	}
 	return nil
 }

@@ -23,8 +23,12 @@ type kind struct {
 	images func(ctx context.Context, b *programs.Builder, dir, saved string) error
 	// environment is the tests'; they are the machine's to tell apart.
 	environment string
+	// kernel are further words of its command line.
+	kernel string
 	// disks are what the machine has beside its own.
 	disks []vm.Disk
+	// driver is whether there is the tests' CSI driver.
+	driver bool
 	// cluster is whether there is a control plane on this machine, which the other one
 	// joins; after it is off, judge looks there.
 	cluster bool
@@ -55,6 +59,12 @@ var joinedNode = kind{
 	name: "vm-joined", title: "configuration, reboot, pressure and shutdown of a cluster's node under systemd", memory: 3072, cluster: true, judge: judgeShutdown,
 	disks:       []vm.Disk{{Serial: "images", Size: 1 << 30}, {Serial: "slow", Size: 4 << 30, Writes: 1 << 19}},
 	environment: "POLYLET_VM=joined\nARGUMENTS=-test.run=^TestJoined\n",
+}
+
+// selinuxNode is a cluster's node on a kernel with SELinux.
+var selinuxNode = kind{
+	name: "vm-selinux", title: "a cluster's node under systemd on a kernel with SELinux", memory: 3072, cluster: true, driver: true, kernel: vm.SELinux,
+	environment: "POLYLET_VM=selinux\nARGUMENTS=-test.run=^TestSELinux\n",
 }
 
 func saveCluster(ctx context.Context, b *programs.Builder, dir, saved string) error {

@@ -40,6 +40,7 @@ func main() {
 	picked := flag.String("run", "", "run the tests whose names match this expression, whatever fails; nothing is written down then")
 	flag.BoolFunc("kubeadm", "run kubeadm in the machine, instead of the tests of a standalone node", func(string) error { k = kubeadmNode; return nil })
 	flag.BoolFunc("joined", "have the machine join a control plane on this one, and go down at the end", func(string) error { k = joinedNode; return nil })
+	flag.BoolFunc("selinux", "have the machine join a control plane on this one, with a kernel that uses SELinux", func(string) error { k = selinuxNode; return nil })
 	flag.Parse()
 	if *picked != "" {
 		k = k.only(*picked)
@@ -90,7 +91,7 @@ func run(ctx context.Context, k kind) error {
 	defer cancel(nil)
 	out := lines{stuck: time.AfterFunc(silence, func() { cancel(fmt.Errorf("the machine said nothing for %s", silence)) })}
 	defer out.stuck.Stop()
-	c := vm.Config{Payload: payload, Memory: k.memory, Reach: reach, Reboots: k.cluster, Disks: k.disks, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
+	c := vm.Config{Kernel: k.kernel, Payload: payload, Memory: k.memory, Reach: reach, Reboots: k.cluster, Disks: k.disks, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
 	ran := vm.Run(ctx, c)
 	if ran != nil && ctx.Err() != nil {
 		ran = errors.Join(context.Cause(ctx), ran)
@@ -138,6 +139,11 @@ func fill(ctx context.Context, k kind, root, work, payload string) error {
 	}
 	if binaries["polylet"], err = builder.Polylet(ctx); err != nil {
 		return err
+	}
+	if k.driver {
+		if binaries["csidriver"], err = builder.CSIDriver(ctx); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(filepath.Join(payload, "bin"), 0o755); err != nil {
 		return err

@@ -31,8 +31,14 @@ const (
 	Address     = "10.0.2.15"
 )
 
+// SELinux are words for a kernel that is to use the policy that lies in the machine, and
+// only says what that denies.
+const SELinux = "security=selinux selinux=1 enforcing=0"
+
 // Config says what to boot.
 type Config struct {
+	// Kernel are further words of its command line.
+	Kernel string
 	// Payload is a directory that the machine sees, read-only, at PayloadAt. It
 	// holds Program and Environment.
 	Payload string
@@ -179,7 +185,7 @@ func arguments(s system, c Config, payload string) []string {
 	out := []string{
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(c.Memory), "-nodefaults", "-no-user-config", "-display", "none",
 		"-kernel", s.kernel, "-initrd", s.initrd,
-		"-append", "console=ttyS0 root=/dev/vda rw" + panics + " quiet systemd.unified_cgroup_hierarchy=1 mitigations=off psi=1 loglevel=4" + clock(),
+		"-append", "console=ttyS0 root=/dev/vda rw" + panics + " quiet systemd.unified_cgroup_hierarchy=1 mitigations=off psi=1 loglevel=4" + clock() + " " + c.Kernel,
 		"-drive", "file=" + s.disk + ",if=virtio,format=raw,snapshot=on",
 		"-drive", "file=" + payload + ",if=virtio,format=raw,readonly=on",
 		"-nic", nic,

@@ -215,14 +215,7 @@ func (c *Volumes) beginLocked(do func()) bool {
 
 // enter waits for a volume's turn and returns its state with what ends the turn.
 func (c *Volumes) enter(ctx context.Context, id volumeID) (*state, func(), error) {
-	c.mu.Lock()
-	st := c.volumes[id]
-	if st == nil {
-		st = &state{turn: make(chan struct{}, 1), published: map[string]*placed{}, staged: map[string]bool{}, labels: map[string]labelled{}}
-		c.volumes[id] = st
-	}
-	st.users++
-	c.mu.Unlock()
+	st := c.hold(id)
 	select {
 	case st.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -230,6 +223,31 @@ func (c *Volumes) enter(ctx context.Context, id volumeID) (*state, func(), error
 		return nil, nil, context.Cause(ctx)
 	}
 	return st, func() { c.leave(id, st, true) }, nil
+}
+
+// enterNow is enter that does not wait: the state is nil while others have their turn.
+func (c *Volumes) enterNow(id volumeID) (*state, func()) {
+	st := c.hold(id)
+	select {
+	case st.turn <- struct{}{}:
+		return st, func() { c.leave(id, st, true) }
+	default:
+		c.leave(id, st, false)
+		return nil, nil
+	}
+}
+
+// hold returns a volume's state, which stays until it is left.
+func (c *Volumes) hold(id volumeID) *state {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.volumes[id]
+	if st == nil {
+		st = &state{turn: make(chan struct{}, 1), published: map[string]*placed{}, staged: map[string]bool{}, labels: map[string]labelled{}}
+		c.volumes[id] = st
+	}
+	st.users++
+	return st
 }
 
 // leave gives up a hold on a state. One that says nothing is dropped with the last.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // labelled is with which SELinux label a pod has a volume.
@@ -42,6 +43,28 @@ func (c *Volumes) label(ctx context.Context, st *state, w *wanted, object *stora
 		return labelled{wants, wants}, nil
 	}
 	return labelled{wants: wants}, nil
+}
+
+// Conflict implements volume.Refuser: a pod that wants a volume with another label than the
+// one that has it is told so.
+func (c *Volumes) Conflict(ctx context.Context, r volume.Request) error {
+	w := c.wantedBy(r)
+	if !c.labels() || c.check(&w) != nil {
+		return nil
+	}
+	st, leave := c.enterNow(w.id())
+	if st == nil {
+		return nil
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	object, err := c.object(ctx, &w)
+	if err != nil {
+		return nil // what is wrong with the driver is said to who may have the volume
+	}
+	_, err = c.label(ctx, st, &w, object, volumeData{}, false)
+	return err
 }
 
 // labels says whether the node has SELinux.

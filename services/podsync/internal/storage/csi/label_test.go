@@ -200,6 +200,42 @@ func TestPodsThatWantAVolumeWithSeveralLabelsHaveItOneAfterTheOther(t *testing.T
 	b.nothing(t)
 }
 
+// TestWhoWantsAVolumeForOnePodWithAnotherLabelThanWhoHasItIsToldSo: nobody who works on it is
+// waited for.
+func TestWhoWantsAVolumeForOnePodWithAnotherLabelThanWhoHasItIsToldSo(t *testing.T) {
+	b, counted := labels(t, false)
+	if _, err := b.have(t, b.wants("uid-1", v1.ReadWriteOncePod, "s0:c1")); err != nil {
+		t.Fatal(err)
+	}
+	other := b.wants("uid-2", v1.ReadWriteOncePod, "s0:c2")
+	want := `conflicting SELinux labels of volume pv: "` + labelOf("s0:c1") + `" and "` + labelOf("s0:c2") + `"`
+	if err := b.Conflict(t.Context(), other); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if got := count(t, counted); !slices.Contains(got, "volume_context_mismatch_errors RWOP kubernetes.io/csi/csi.example.com") {
+		t.Errorf("counted %q", got)
+	}
+	if err := b.Conflict(t.Context(), b.wants("uid-2", v1.ReadWriteOncePod, "s0:c1")); err != nil {
+		t.Errorf("with the same label: %v", err)
+	}
+	w := b.wantedBy(other)
+	_, leave, err := b.enter(t.Context(), w.id())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Conflict(t.Context(), other); err != nil {
+		t.Errorf("while somebody works on it: %v", err)
+	}
+	leave()
+	b.deps.SELinux = seLinux{}
+	if err := b.Conflict(t.Context(), other); err != nil {
+		t.Errorf("without SELinux: %v", err)
+	}
+	b.end(t, "uid-1")
+	b.Forget("uid-2")
+	b.nothing(t)
+}
+
 // TestAVolumeThatAnotherPodStillHasIsNotStagedAnew: nothing but the disk knows of it after
 // a restart.
 func TestAVolumeThatAnotherPodStillHasIsNotStagedAnew(t *testing.T) {

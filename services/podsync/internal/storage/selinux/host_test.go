@@ -1,9 +1,13 @@
 package selinux
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestThePolicySaysHowFilesOfContainersAreLabelled(t *testing.T) {
@@ -27,9 +31,39 @@ func TestThePolicySaysHowFilesOfContainersAreLabelled(t *testing.T) {
 	if got := h.ofContainers(); got != "system_u:object_r:container_file_t:s0" {
 		t.Errorf("%q", got)
 	}
+	write("etc/selinux/config", "SELINUXTYPE=\"targeted\"\n")
+	if got := h.ofContainers(); got != "system_u:object_r:container_file_t:s0" {
+		t.Errorf("quoted: %q", got)
+	}
 	write("etc/selinux/config", "SELINUXTYPE=../targeted\n")
 	if got := h.ofContainers(); got != "" {
 		t.Errorf("a path: %q", got)
+	}
+	write("usr/share/containers/selinux/contexts", "process = \"system_u:system_r:container_t:s0\"\nfile = \"system_u:object_r:other_file_t:s0\"\n")
+	if got := h.ofContainers(); got != "system_u:object_r:other_file_t:s0" {
+		t.Errorf("of containers' own policy: %q", got)
+	}
+}
+
+func TestPluginsInContainersMayUseTheirDirectories(t *testing.T) {
+	var given []string
+	h := &Host{enabled: true, setLabel: func(path, label string) error {
+		given = append(given, path+" "+label)
+		return map[string]error{"/none": unix.ENOENT, "/denied": unix.EACCES}[path]
+	}}
+	h.once.Do(func() {})
+	if err := h.OpenToPlugins("/a", "/none", "/b"); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"/a " + ofPlugins, "/none " + ofPlugins, "/b " + ofPlugins}; !slices.Equal(given, want) {
+		t.Errorf("labels given: %q", given)
+	}
+	if err := h.OpenToPlugins("/denied", "/c"); !errors.Is(err, unix.EACCES) || len(given) != 5 {
+		t.Errorf("what is denied: %v, %q", err, given)
+	}
+	h.enabled = false
+	if err := h.OpenToPlugins("/a"); err != nil || len(given) != 5 {
+		t.Errorf("without SELinux: %v, %q", err, given)
 	}
 }
 

@@ -187,8 +187,13 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	end := sync.OnceFunc(done)
 	defer end()
 	if claims.ForOnePod(pv) {
-		if used, err := s.usedElsewhere(pv, pod.UID); used || err != nil {
-			return cmp.Or(err, claims.ErrInUse)
+		used, err := s.usedElsewhere(pv, pod.UID)
+		if used && err == nil {
+			end()
+			err = cmp.Or(s.conflict(ctx, r), claims.ErrInUse)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	b := s.boundAs(pod, ref, pv)
@@ -211,6 +216,15 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 		return err
 	}
 	return s.madeBound(pod, v.Name, b, kept)
+}
+
+// conflict is why a volume's driver keeps it from a pod while another has it; nil for no reason
+// of its own.
+func (s *Set) conflict(ctx context.Context, r Request) error {
+	if d, refuses := s.deps.CSI.(Refuser); refuses && r.PV.Spec.CSI != nil {
+		return d.Conflict(ctx, r)
+	}
+	return nil
 }
 
 // mountAs sets a volume up by what it is, and notes in b what that says of it; end ends

@@ -210,6 +210,28 @@ func TestAVolumeForOnePodOfADriverIsSetUpForOne(t *testing.T) {
 	}
 }
 
+// refuses is a driver that keeps a volume from a pod beside another for a reason of its own.
+type refuses struct{ *drives }
+
+var errRefused = errors.New("conflicting SELinux labels")
+
+func (refuses) Conflict(context.Context, Request) error { return errRefused }
+
+func TestWhyAVolumeForOnePodIsKeptFromAnotherItsDriverSaysFirst(t *testing.T) {
+	f, d := withAttacher(t)
+	f.set.deps.CSI = refuses{d}
+	f.bind("c", "pv", csiPV()).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	first, second := podWith(claimVolume("v", "c")), podWith(claimVolume("v", "c"))
+	second.UID = "uid-2"
+	if err := f.set.Setup(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, f.set.Setup(t.Context(), second), `MountVolume.SetUp failed for volume "v" : `+errRefused.Error())
+	if _, kept := f.set.keptBound("uid-2", "v"); kept {
+		t.Error("the second pod counts as one that has it")
+	}
+}
+
 func TestWithoutCSIDriversAVolumeOfOneIsRefused(t *testing.T) {
 	f := newFixture(t)
 	f.bind("c", "pv", csiPV())

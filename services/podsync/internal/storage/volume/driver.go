@@ -73,6 +73,15 @@ type Namer interface {
 	Knows(driver string) bool
 }
 
+// Refuser is a Driver that knows why a pod cannot have a volume beside the one that has it.
+type Refuser interface {
+	Driver
+	// Conflict says why a pod is to wait for a volume of a claim that another pod has; nil
+	// when it is not for a reason of this Driver, or that is not known now. It waits for
+	// nobody who works on the volume.
+	Conflict(ctx context.Context, r Request) error
+}
+
 // Forgetter is a Driver that knows something of pods.
 type Forgetter interface {
 	Driver
