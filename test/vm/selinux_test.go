@@ -203,6 +203,29 @@ func TestSELinuxPluginsOfContainersMayUseTheDirectoriesThatAreThereForThem(t *te
 	}
 }
 
+// TestSELinuxALabelThatThePolicyDoesNotKnowKeepsAContainerFromItsStartAndIsNamedAsTheCause: in the
+// runtime's words, whatever they are.
+func TestSELinuxALabelThatThePolicyDoesNotKnowKeepsAContainerFromItsStartAndIsNamedAsTheCause(t *testing.T) {
+	client := joinedCluster(t)
+	isReady(t, client)
+	p := ofLevel("unknown", "s0:c7")
+	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "unheard_t"}}
+	create(t, client, p)
+	eventually(t, "polylet explain says what to look at", func() error {
+		out, err := exec.Command("/usr/bin/polylet", "explain", "default/unknown").CombinedOutput()
+		if err == nil && !strings.Contains(string(out), "seLinuxOptions") {
+			err = errors.New("it does not name seLinuxOptions")
+		}
+		if err != nil {
+			return fmt.Errorf("%w:\n%s", err, out)
+		}
+		t.Logf("%s", out)
+		return nil
+	})
+	goes(t, client, "unknown")
+}
+
 // TestSELinuxThePolicyDeniesTheFiveNothingAndTheyWorkWhereItIsEnforced comes last: what is denied
 // was told until then, and is denied from then on.
 func TestSELinuxThePolicyDeniesTheFiveNothingAndTheyWorkWhereItIsEnforced(t *testing.T) {
