@@ -62,12 +62,16 @@ func child(args []string) int {
 		fmt.Printf("read %q\n", text[:n])
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
-	case "orderly":
+	case "orderly", "late":
 		signals := make(chan os.Signal, 1)
 		signal.Notify(signals, syscall.SIGTERM)
 		fmt.Println("pid", os.Getpid(), "ready")
 		<-signals
-		return 0
+		if args[0] == "orderly" {
+			return 0
+		}
+		fmt.Println("asked to end")
+		time.Sleep(time.Hour)
 	case "hang":
 		sayOnce()
 	case "freeze":
@@ -396,11 +400,11 @@ func TestOfAChildThatEndsInOrderItIsSaidThatItWasNotEndedFromHere(t *testing.T) 
 func TestAChildThatIsEndedTogetherWithItsSupervisorIsNotStartedAgain(t *testing.T) {
 	ended := make(chan error, 10)
 	out, stop := runAs(t, Config{StopWithin: time.Second, Ended: func(_ string, err error) { ended <- err }},
-		Child{Name: "a", Args: does("orderly")}, Child{Name: "b", Args: does("stubborn")})
+		Child{Name: "a", Args: does("orderly")}, Child{Name: "b", Args: does("late")})
 	out.await(t, "ready", 2)
 	done := make(chan struct{})
 	go func() { stop(); close(done) }()
-	time.Sleep(100 * time.Millisecond) // for real processes: b is being waited for
+	out.await(t, "[b] asked to end", 1)
 	for _, pid := range out.pids(t) {
 		syscall.Kill(pid, syscall.SIGTERM)
 	}
