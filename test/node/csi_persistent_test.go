@@ -45,14 +45,14 @@ func (h *house) inUse(handle string) (inUse, attached bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	name := corev1.UniqueVolumeName("kubernetes.io/csi/" + csiDriver + "^" + handle)
+	name := corev1.UniqueVolumeName("kubernetes.io/csi/" + h.csiName + "^" + handle)
 	return slices.Contains(n.Status.VolumesInUse, name),
 		slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == name }), nil
 }
 
 // stagedLeft is what is left of staged volumes.
 func (h *house) stagedLeft() error {
-	found, err := filepath.Glob(filepath.Join(h.node.RootDir, "plugins", "kubernetes.io", "csi", csiDriver, "*"))
+	found, err := filepath.Glob(filepath.Join(h.node.RootDir, "plugins", "kubernetes.io", "csi", h.csiName, "*"))
 	if err != nil {
 		return err
 	}

@@ -50,11 +50,11 @@ func (h *house) csiWith(spec storagev1.CSIDriverSpec, flags ...string) *csi {
 	h.must(os.MkdirAll(registry, 0o750))
 	d := &csi{house: h, faults: faults, Process: process.New(process.Config{
 		Name: "csidriver", Path: binary, LogFile: h.inst.Path("csidriver.log"),
-		Args: append([]string{"-name=" + csiDriver, "-node-id=" + nodeName, "-sockets=" + sockets, "-registry=" + registry, "-faults=" + faults}, flags...),
+		Args: append([]string{"-name=" + h.csiName, "-node-id=" + nodeName, "-sockets=" + sockets, "-registry=" + registry, "-faults=" + faults}, flags...),
 	})}
 	h.must(d.Launch())
 	h.Cleanup(d.Process.Stop)
-	_, err = h.cluster.Client.StorageV1().CSIDrivers().Create(h.ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csiDriver}, Spec: spec}, metav1.CreateOptions{})
+	_, err = h.cluster.Client.StorageV1().CSIDrivers().Create(h.ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: h.csiName}, Spec: spec}, metav1.CreateOptions{})
 	h.must(err)
 	return d
 }

@@ -42,6 +42,8 @@ type house struct {
 	bootstrap string
 	// binary is the agent under test.
 	binary string
+	// csiName is the name of the CSI driver that csiWith starts.
+	csiName string
 }
 
 // plan says which parts a test wants; the zero value is a whole cluster with
@@ -72,7 +74,7 @@ func build(t *testing.T, p plan) *house {
 	if p.within == 0 {
 		p.within = testWithin
 	}
-	h := &house{T: t, ctx: realtest.Begin(t, "runs real containers as root and takes minutes", p.within)}
+	h := &house{T: t, csiName: csiDriver, ctx: realtest.Begin(t, "runs real containers as root and takes minutes", p.within)}
 	h.ground()
 	cluster := h.startCluster(p) // which takes longest
 	h.buildRuntime(p)

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,6 +68,9 @@ type Config struct {
 	// "NodePublishVolume done" …): an error is what the call ends with, and it may
 	// wait. May be nil.
 	Fault func(ctx context.Context, at string) error
+	// Asked is told of each request before anything else is done with it, with the call's
+	// name. May be nil.
+	Asked func(call string, request any)
 }
 
 // CanSayCondition is the ability VOLUME_CONDITION of the CSI spec until 1.12.
@@ -121,7 +125,7 @@ func (d *Driver) Serve(dir, registry string) (stop func(), err error) {
 		_ = own.Close()
 		return nil, err
 	}
-	node, registrar := grpc.NewServer(), grpc.NewServer()
+	node, registrar := grpc.NewServer(grpc.UnaryInterceptor(d.tell)), grpc.NewServer()
 	csi.RegisterNodeServer(node, d)
 	csi.RegisterIdentityServer(node, d)
 	registration.RegisterRegistrationServer(registrar, d)
@@ -138,11 +142,19 @@ func (d *Driver) Serve(dir, registry string) (stop func(), err error) {
 	}), nil
 }
 
-func listen(path string) (net.Listener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+// tell tells of a request and has it answered.
+func (d *Driver) tell(ctx context.Context, r any, of *grpc.UnaryServerInfo, answer grpc.UnaryHandler) (any, error) {
+	if d.cfg.Asked != nil {
+		d.cfg.Asked(path.Base(of.FullMethod), r)
+	}
+	return answer(ctx, r)
+}
+
+func listen(at string) (net.Listener, error) {
+	if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	return net.Listen("unix", path)
+	return net.Listen("unix", at)
 }
 
 // Calls are the calls so far, by their names, without questions about the driver.

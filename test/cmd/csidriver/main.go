@@ -28,6 +28,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/polylet/polylet/internal/testkit/fakecsi"
 )
@@ -51,6 +53,7 @@ func run() error {
 	grow := flag.Bool("grow", false, "volumes grow while they are used")
 	stats := flag.Bool("stats", false, "say how full volumes are")
 	volumes := flag.String("volumes", "", "directory of its controller's volumes, which makes, attaches and grows them")
+	requests := flag.String("requests", "", "file to which each request adds a line with its call's name and itself as JSON")
 	calls := flag.String("calls", "", "file to which each call with a volume adds a line with its name")
 	flag.Parse()
 	cfg := fakecsi.Config{
@@ -71,6 +74,13 @@ func run() error {
 			}
 		}
 		return fault(ctx, filepath.Join(*faults, at))
+	}
+	if *requests != "" {
+		cfg.Asked = func(call string, r any) {
+			if m, is := r.(proto.Message); is {
+				_ = note(*requests, call+" "+(protojson.MarshalOptions{}).Format(m)) // the test misses it
+			}
+		}
 	}
 	if *stage {
 		cfg.Can = append(cfg.Can, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)

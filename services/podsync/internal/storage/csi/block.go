@@ -20,10 +20,11 @@ import (
 )
 
 // blockData is what volumeDataFile holds of a volume that pods use as a device, as the
-// kubelet writes it.
+// kubelet writes it. Migrated is ours.
 type blockData struct {
 	AttachmentID string `json:"attachmentID"`
 	DriverName   string `json:"driverName"`
+	Migrated     string `json:"migrated,omitempty"` // see volumeData
 	NodeName     string `json:"nodeName"`
 	SpecVolID    string `json:"specVolID"`
 	VolumeHandle string `json:"volumeHandle"`
@@ -129,7 +130,7 @@ func (c *Volumes) keepDevice(w *wanted, at blockPlaces) error {
 		return fmt.Errorf("kubernetes.io/csi: %s is of the volume %q of driver %s still, until no pod has that and it is unstaged; if the driver is gone for good, remove what is of it there by hand", at.data, before.VolumeHandle, before.DriverName)
 	}
 	if err == nil && readErr != nil {
-		err = writeData(at.data, blockData{d.AttachmentID, d.DriverName, d.NodeName, d.SpecVolID, d.VolumeHandle})
+		err = writeData(at.data, blockData{d.AttachmentID, d.DriverName, w.keptMigrated(), d.NodeName, d.SpecVolID, d.VolumeHandle})
 	}
 	for _, dir := range []string{filepath.Dir(at.publish), at.maps, filepath.Dir(w.dir)} {
 		if err == nil {
@@ -161,7 +162,7 @@ func (c *Volumes) stageDevice(ctx context.Context, st *state, w *wanted, driver 
 	if err := c.askToStage(ctx, w, driver, p, nil); err != nil {
 		return err
 	}
-	st.staged[p.staging] = true
+	st.staged[p.staging], st.migrated = true, w.migrated
 	return nil
 }
 
@@ -279,7 +280,7 @@ func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID, pv
 	for _, pv := range pvs {
 		at := c.blockPlaces(pv, "") // of no pod: publish is the directory for all
 		if isThere(at.staging) {
-			if err := c.askToUnstage(ctx, st, id, at.staging); err != nil {
+			if err := c.askToUnstage(ctx, st, id, at.staging, keptMigrated(at.data)); err != nil {
 				return err
 			}
 		}

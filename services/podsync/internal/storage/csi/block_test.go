@@ -143,7 +143,7 @@ func TestWhatADriverSaysOfADeviceIsSaidAndNothingIsLeft(t *testing.T) {
 
 // What a SIGKILL leaves at any step of a device's set-up, or of its end.
 func TestWhateverACrashLeavesOfADeviceIsUnstagedOrSetUp(t *testing.T) {
-	data := blockData{"a", driverOf, "n1", "pv", handleOf}
+	data := blockData{"a", driverOf, "", "n1", "pv", handleOf}
 	steps := []func(b *bench) error{
 		func(b *bench) error { return os.MkdirAll(b.devices("pv/data"), 0o750) },
 		func(b *bench) error { return writeData(b.devices("pv/data"), data) },

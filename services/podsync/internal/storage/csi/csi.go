@@ -145,6 +145,8 @@ type state struct {
 	// process: two PersistentVolumes may name one volume, as a filesystem and a device.
 	// One that is false was to be unstaged, which failed: nobody knows what is there.
 	staged map[string]bool
+	// migrated: this process has staged it as a volume of before CSI.
+	migrated bool
 	// published are the places where it is as it should be, by this process.
 	published map[string]*placed
 	// labels are with which SELinux labels pods have it, by the places of published.

@@ -39,7 +39,7 @@ func TestADeviceThatAnotherAgentHasPublishedForAPodThatIsGoneIsTakenBack(t *test
 		t.Run(name, func(t *testing.T) {
 			b := newStaging(t, nil)
 			err := errors.Join(os.MkdirAll(b.devices("pv/dev"), 0o750), os.MkdirAll(b.devices("publish/pv"), 0o750), os.MkdirAll(b.devices("staging/pv"), 0o750),
-				writeData(b.devices("pv/data"), blockData{"a", driverOf, "n1", "pv", handleOf}))
+				writeData(b.devices("pv/data"), blockData{"a", driverOf, "", "n1", "pv", handleOf}))
 			if shown {
 				err = errors.Join(err, os.WriteFile(b.devices("pv/dev/uid-1"), nil, 0o600), b.mounts.Bind("x", b.devices("pv/dev/uid-1")))
 			}
@@ -61,7 +61,7 @@ func TestAVolumeWithADeviceOfNoPodIsNotUnstagedWithoutItsDriver(t *testing.T) {
 	}
 	b.unmap(t, "uid-1")
 	b.nothing(t)
-	if err := errors.Join(os.MkdirAll(b.devices("publish/pv"), 0o750), writeData(b.devices("pv/data"), blockData{"a", driverOf, "n1", "pv", handleOf}), b.publishes()); err != nil {
+	if err := errors.Join(os.MkdirAll(b.devices("publish/pv"), 0o750), writeData(b.devices("pv/data"), blockData{"a", driverOf, "", "n1", "pv", handleOf}), b.publishes()); err != nil {
 		t.Fatal(err)
 	}
 	b.Volumes = b.restarted(t)
@@ -76,7 +76,7 @@ func TestAVolumeWithADeviceOfNoPodIsNotUnstagedWithoutItsDriver(t *testing.T) {
 func TestWhatAPodThatHasDevicesIsShownIsLeftAlone(t *testing.T) {
 	b := newStaging(t, nil)
 	other := filepath.Join(filepath.Dir(b.link("uid-1")), "publish")
-	err := errors.Join(os.MkdirAll(b.devices("publish/pv"), 0o750), writeData(b.devices("pv/data"), blockData{"a", driverOf, "n1", "pv", handleOf}),
+	err := errors.Join(os.MkdirAll(b.devices("publish/pv"), 0o750), writeData(b.devices("pv/data"), blockData{"a", driverOf, "", "n1", "pv", handleOf}),
 		os.MkdirAll(filepath.Dir(other), 0o750), os.Symlink("/nowhere", other), b.publishes())
 	if err != nil {
 		t.Fatal(err)

@@ -22,9 +22,10 @@ import (
 const globalMount = "globalmount"
 
 // stagedData is what volumeDataFile holds beside a staged volume, as the kubelet writes
-// it; the fields' order is its, too.
+// it; the fields' order is its, too. Migrated is ours.
 type stagedData struct {
 	DriverName          string `json:"driverName"`
+	Migrated            string `json:"migrated,omitempty"` // see volumeData
 	SELinuxMountContext string `json:"seLinuxMountContext,omitempty"`
 	VolumeHandle        string `json:"volumeHandle"`
 }
@@ -51,7 +52,9 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 	before := !errors.Is(readErr, fs.ErrNotExist)
 	err := makeMountPoint(filepath.Join(dir, globalMount))
 	if err == nil && (!before || errors.Is(readErr, errDamaged)) {
-		err = writeData(dir, stagedData{DriverName: w.data.DriverName, SELinuxMountContext: w.data.SELinuxMountContext, VolumeHandle: w.data.VolumeHandle})
+		err = writeData(dir, stagedData{
+			DriverName: w.data.DriverName, Migrated: w.keptMigrated(), SELinuxMountContext: w.data.SELinuxMountContext, VolumeHandle: w.data.VolumeHandle,
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("kubernetes.io/csi: failed to save volume info data: %w", err)
@@ -69,7 +72,7 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 		}
 		return err
 	}
-	st.staged[p.staging] = true
+	st.staged[p.staging], st.migrated = true, w.migrated
 	return nil
 }
 
@@ -104,7 +107,7 @@ func (c *Volumes) unstage(ctx context.Context, st *state, id volumeID) error {
 	if removedAlready(filepath.Join(dir, volumeDataFile)) {
 		return c.cleanStaging(dir) // the driver was not asked yet, or does not stage
 	}
-	if err := c.askToUnstage(ctx, st, id, target); err != nil {
+	if err := c.askToUnstage(ctx, st, id, target, keptMigrated(dir)); err != nil {
 		return err
 	}
 	delete(st.staged, target)
@@ -116,7 +119,9 @@ func (c *Volumes) unstage(ctx context.Context, st *state, id volumeID) error {
 
 // askToUnstage has the driver unstage a volume, if it stages any. Once it is asked nobody
 // knows what is staged, if it fails: a pod that comes then has the volume staged anew.
-func (c *Volumes) askToUnstage(ctx context.Context, st *state, id volumeID, target string) error {
+// migrated: a volume of before CSI lies there, by what is on the disk. The call itself is
+// counted as of any other, as by the kubelet.
+func (c *Volumes) askToUnstage(ctx context.Context, st *state, id volumeID, target string, migrated bool) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	driver, err := c.drivers.find(id.driver)
@@ -136,7 +141,7 @@ func (c *Volumes) askToUnstage(ctx context.Context, st *state, id volumeID, targ
 		operation = "unmap_device"
 	}
 	err = driver.Unstage(ctx, id.handle, target)
-	c.deps.Metrics.Volume(operation, "kubernetes.io/csi:"+id.driver, false, began, err)
+	c.deps.Metrics.Volume(operation, "kubernetes.io/csi:"+id.driver, migrated || st.migrated, began, err)
 	if err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
 	}
@@ -148,7 +153,7 @@ func (c *Volumes) askToUnstage(ctx context.Context, st *state, id volumeID, targ
 func (c *Volumes) unstageRest(ctx context.Context, st *state, id volumeID) error {
 	for target := range st.staged {
 		if !removedAlready(target) { // else somebody has removed it by hand
-			if err := c.askToUnstage(ctx, st, id, target); err != nil {
+			if err := c.askToUnstage(ctx, st, id, target, false); err != nil {
 				return err
 			}
 		}

@@ -36,6 +36,10 @@ type volumeData struct {
 	VolumeLifecycleMode string `json:"volumeLifecycleMode"`
 	// SELinuxMountContext is the SELinux label that it is mounted with; empty for none.
 	SELinuxMountContext string `json:"seLinuxMountContext,omitempty"`
+	// Migrated is "true" beside what is staged of a volume of before CSI: nothing else says so
+	// once no pod has it. A kubelet does not write it and reads past it, since it is a string
+	// as all that it keeps there.
+	Migrated string `json:"migrated,omitempty"`
 }
 
 func (d volumeData) id() volumeID { return volumeID{d.DriverName, d.VolumeHandle} }
@@ -75,6 +79,16 @@ const mostOfVolumeData = 64 << 10
 
 // errDamaged says that the file is there and says nothing.
 var errDamaged = errors.New("it is damaged")
+
+// keptMigrated says whether what is staged, of which that lies in a directory, is a volume of
+// before CSI, as far as it can be told.
+func keptMigrated(dir string) bool {
+	data, err := readVolumeData(dir)
+	return err == nil && data.Migrated == isMigratedData
+}
+
+// isMigratedData is how volumeData says so.
+const isMigratedData = "true"
 
 // readVolumeData reads what lies beside a volume; fs.ErrNotExist when nothing does.
 func readVolumeData(dir string) (volumeData, error) {

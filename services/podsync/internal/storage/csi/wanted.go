@@ -90,6 +90,14 @@ func (w *wanted) asking(ctx context.Context) context.Context {
 	return context.WithValue(ctx, migratedKey{}, w.migrated)
 }
 
+// keptMigrated is what is kept beside a staged volume of its being one of before CSI.
+func (w *wanted) keptMigrated() string {
+	if w.migrated {
+		return isMigratedData
+	}
+	return ""
+}
+
 // persists says whether the volume outlives its pods.
 func (w *wanted) persists() bool { return w.data.persists() }
 

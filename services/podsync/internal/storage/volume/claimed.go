@@ -43,7 +43,7 @@ func (d claimed) Setup(ctx context.Context, r Request) (Made, error) {
 	ref, _ := claims.Of(r.Pod, r.Volume)
 	path, err := d.set.claimed(ctx, &r, ref)
 	b, _ := d.set.boundOf(r.Pod.UID, r.Volume.Name)
-	return Made{Path: path, device: b.Device || r.PV != nil && claims.IsDevice(r.PV), migrated: b.Migrated || r.Migrated}, err
+	return Made{Path: path, device: b.Device || r.PV != nil && claims.IsDevice(r.PV), migrated: b.Migrated || r.Migrated, pv: r.PV}, err
 }
 
 // Teardown takes a local one down.

@@ -117,6 +117,9 @@ type Made struct {
 	Labelled bool
 	// device: it is one, and migrated: it is of before CSI; also beside an error.
 	device, migrated bool
+	// pv is what the volume's claim is bound to, as far as that was looked up; also beside an
+	// error.
+	pv *v1.PersistentVolume
 }
 
 // Remains are what is on the disk of a volume.

@@ -106,7 +106,7 @@ func (s *Set) one(ctx context.Context, r Request, do func(context.Context, Reque
 	began := time.Now()
 	made, err := s.contained(ctx, r, do)
 	ended(err)
-	plugin := s.shownMount(r.Pod.UID, r.Volume, made.Path)
+	plugin := s.shownMount(r.Pod.UID, r.Volume, &made)
 	if made.device {
 		s.deps.Metrics.Volume("map_volume", plugin, made.migrated, began, err)
 		return made, err

@@ -16,26 +16,41 @@ func (s *Set) shownPlugin(uid types.UID, v *v1.Volume) string {
 	return shownPlugin(v, b.Kind)
 }
 
-// shownMount is the same with the driver's name, of a volume that lies at a path, or of
-// which nothing is there.
-func (s *Set) shownMount(uid types.UID, v *v1.Volume, path string) string {
+// shownMount is the same with the driver's name, of a volume that was made, or could not be.
+func (s *Set) shownMount(uid types.UID, v *v1.Volume, made *Made) string {
+	if made.pv != nil {
+		name := shownPlugin(v, claims.Kind(made.pv))
+		if source := made.pv.Spec.CSI; source != nil {
+			return s.shownKnown(name, source.Driver)
+		}
+		return name
+	}
 	name := s.shownPlugin(uid, v)
 	if v.CSI != nil {
 		return s.shownInline(name, v)
 	}
-	if path == "" {
+	if made.Path == "" {
 		return name
 	}
 	if b, _ := s.boundOf(uid, v.Name); b.Device {
-		return s.shownDriver(name, path)
+		return s.shownDriver(name, made.Path)
 	}
-	return s.shownDriver(name, filepath.Dir(path))
+	return s.shownDriver(name, filepath.Dir(made.Path))
 }
 
 // shownInline adds the driver's name to the plugin's, of a volume in a pod's spec.
 func (s *Set) shownInline(plugin string, v *v1.Volume) string {
-	if d, has := s.deps.CSI.(Namer); has && v.CSI != nil && d.Knows(v.CSI.Driver) {
-		return plugin + ":" + v.CSI.Driver
+	if v.CSI == nil {
+		return plugin
+	}
+	return s.shownKnown(plugin, v.CSI.Driver)
+}
+
+// shownKnown adds a driver's name to the plugin's, if there is such a driver: anybody may make
+// names up.
+func (s *Set) shownKnown(plugin, driver string) string {
+	if d, has := s.deps.CSI.(Namer); has && d.Knows(driver) {
+		return plugin + ":" + driver
 	}
 	return plugin
 }

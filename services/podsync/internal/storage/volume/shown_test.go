@@ -3,6 +3,7 @@ package volume
 import (
 	"errors"
 	"maps"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -108,18 +109,37 @@ func TestOperationsAreCalledAsTheKubeletCallsThem(t *testing.T) {
 	}
 	got := operations(t, reg)
 	for one, want := range map[string]uint64{
-		"overall_volume_mount kubernetes.io/csi:csi.x": 2, "an hour's overall_volume_mount": 1, "false volume_fs_resize kubernetes.io/csi:csi.x": 1,
+		"overall_volume_mount kubernetes.io/csi:d": 1, "overall_volume_mount kubernetes.io/csi:ebs.csi.aws.com": 1, "an hour's overall_volume_mount": 1, "false volume_fs_resize kubernetes.io/csi:csi.x": 1,
 		"false volume_unmount kubernetes.io/csi:csi.x": 1, "true volume_unmount kubernetes.io/csi:csi.x": 1, "false unmap_volume kubernetes.io/csi:csi.x": 1,
-		"true volume_mount kubernetes.io/csi": 1, "false map_volume kubernetes.io/csi": 1, // nothing was there
 	} {
 		if got[one] != want {
 			t.Errorf("%s: %d, want %d", one, got[one], want)
 		}
 	}
-	for _, one := range []string{"true volume_mount kubernetes.io/csi:csi.x", "false map_volume kubernetes.io/csi:csi.x"} {
+	for _, one := range []string{"true volume_mount kubernetes.io/csi:ebs.csi.aws.com", "false map_volume kubernetes.io/csi:d"} {
 		if got[one] == 0 {
 			t.Errorf("no %s in %v", one, got)
 		}
+	}
+}
+
+// TestAMountThatFailsIsCountedForWhoWasToMakeIt: nothing lies anywhere that would say who that is.
+func TestAMountThatFailsIsCountedForWhoWasToMakeIt(t *testing.T) {
+	f, d := withAttacher(t)
+	reg := prometheus.NewRegistry()
+	f.set.deps.Metrics, f.set.deps.CSI = metrics.New(reg), namesOne{&expands{drives: d}}
+	f.bind("c", "pv", csiPV())
+	f.bind("l", "disk", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: filepath.Join(t.TempDir(), "none")}})
+	old := v1.Volume{Name: "old", VolumeSource: v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}}}
+	d.set = errors.New("broken")
+	if err := f.set.Setup(t.Context(), podWith(claimVolume("c", "c"), claimVolume("l", "l"), old)); err == nil {
+		t.Fatal("it is set up")
+	}
+	want := map[string]uint64{
+		"false volume_mount kubernetes.io/csi:d": 1, "true volume_mount kubernetes.io/csi:ebs.csi.aws.com": 1, "false volume_mount kubernetes.io/local-volume": 1,
+	}
+	if got := operations(t, reg); !maps.Equal(got, want) {
+		t.Errorf("counted are %v, want %v", got, want)
 	}
 }
 
