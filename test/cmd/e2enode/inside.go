@@ -176,6 +176,9 @@ func runSuite(ctx context.Context, o order) error {
 			return err
 		}
 		defer stopped()
+		if err := receiveAsANode(ctx, "https://"+reachedAt, o.Token); err != nil {
+			return err
+		}
 	}
 	args := append(append([]string{}, o.Ginkgos...), suite, "--")
 	cmd := exec.CommandContext(ctx, o.Ginkgo, append(args, o.Flags...)...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -35,11 +36,23 @@ func inMachine() error {
 	}()
 	err = runMachine(o)
 	keepJournal(o)
+	err = errors.Join(err, endPods(podsCgroup))
 	if err != nil {
 		fmt.Println("the run in the machine:", err) // it is off with this process
 	}
 	syscall.Sync()
 	return errors.Join(err, syscall.Unmount(o.Artifacts, syscall.MNT_DETACH))
+}
+
+// endPods ends the pods that the suite has left below a cgroup. The first process of a
+// container does not heed the signal with which systemd ends what runs when it switches
+// off, and is waited for as long as for a unit, which is half an hour here.
+func endPods(cgroup string) error {
+	err := os.WriteFile(filepath.Join(cgroup, "cgroup.kill"), []byte("1"), 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // there was none
+	}
+	return err
 }
 
 func mountArtifacts(o order) error {

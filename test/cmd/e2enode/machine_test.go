@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,5 +38,22 @@ func TestInNamespacesNothingIsAskedOfSystemd(t *testing.T) {
 	}
 	if text := containerdConfig(false); strings.Count(text, "SystemdCgroup = false\n") != 2 || strings.Contains(text, "@") {
 		t.Errorf("the runtime's configuration is\n%s", text)
+	}
+}
+
+func TestPodsThatTheSuiteLeavesDoNotHoldUpTheMachinesEnd(t *testing.T) {
+	root := t.TempDir()
+	kill := filepath.Join(root, "cgroup.kill")
+	if err := os.WriteFile(kill, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := endPods(root); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(kill); err != nil || string(got) != "1" {
+		t.Errorf("cgroup.kill has %q, %v", got, err)
+	}
+	if err := endPods(filepath.Join(root, "none")); err != nil {
+		t.Errorf("without pods: %v", err)
 	}
 }
