@@ -104,8 +104,10 @@ func TestAMessageNamesAContainerOnceWithAllOfItsInstances(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app"}, {Name: "other"}}}}
 	fs := func(n uint64) *statsapi.FsStats { return &statsapi.FsStats{UsedBytes: &n} }
 	of := &statsapi.PodStats{Containers: []statsapi.ContainerStats{
-		{Name: "app", Rootfs: fs(1 << 20), Logs: fs(1 << 20)}, {Name: "other", Rootfs: fs(1 << 20), Logs: fs(0)},
-		{Name: "app", Rootfs: fs(3 << 20), Logs: fs(0)}, {Name: "app", Rootfs: fs(9 << 20)}, // Of its logs nothing is known.
+		{Name: "app", Rootfs: fs(1 << 20), Logs: fs(1 << 20)},
+		{Name: "other", Rootfs: fs(1 << 20), Logs: fs(0)},
+		{Name: "app", Rootfs: fs(3 << 20), Logs: fs(0)},
+		{Name: "app", Rootfs: fs(9 << 20)}, // Of its logs nothing is known.
 	}}
 	m := pressure.Met{Threshold: threshold.Threshold{Signal: "nodefs.available", Amount: threshold.Amount{Quantity: 10 << 20}, Text: "10Mi", Hard: true}, By: pressure.Signal{Name: "nodefs.available", Available: 1 << 20, Capacity: 100 << 20}}
 	message, annotations := Message(m, p, of)
