@@ -77,7 +77,7 @@ var known = []string{
 }
 
 // Parse reads the settings: hard thresholds in signal order, then soft ones, then
-// what follows from them. 0% and 100% switch a signal off. The error names all that is
+// what follows from them. 0% and 100% switch a signal off, 100.0% does not. The error names all that is
 // wrong, each by its field and signal.
 func Parse(s Settings) ([]Threshold, error) {
 	var wrong []error
@@ -90,8 +90,12 @@ func Parse(s Settings) ([]Threshold, error) {
 		if _, given := s.SoftGrace[t.Signal]; !given {
 			wrong = append(wrong, invalid("evictionSoftGracePeriod", t.Signal, "", "a duration such as 1m30s, since evictionSoft has this signal"))
 		}
+		// Without a grace period it is a hard one, as for a kubelet.
 		t.Grace = graces[t.Signal]
-		out = append(out, t)
+		t.Hard = t.Grace == 0
+		if !slices.Contains(out, t) {
+			out = append(out, t)
+		}
 	}
 	reclaim(out, s.MinimumReclaim, &wrong)
 	if err := errors.Join(wrong...); err != nil {
@@ -178,7 +182,7 @@ func parse(field, signal, text string) (t Threshold, on bool, err error) {
 		return t, false, err
 	}
 	if strings.HasSuffix(text, "%") {
-		return t, t.Percent > 0 && t.Percent < 100, nil
+		return t, t.Percent > 0 && text != "100%", nil // A kubelet, too, goes by the text.
 	}
 	if t.Quantity == 0 {
 		return t, false, invalid(field, signal, text, "more than 0; 0% switches the signal off")

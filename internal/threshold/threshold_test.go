@@ -68,6 +68,32 @@ func TestTheMemoryOfAllPodsHasTheHardThresholdOfTheNodes(t *testing.T) {
 	}
 }
 
+// Kubelet 1.36: isHardEvictionThreshold.
+func TestASoftThresholdWithoutAGracePeriodIsHardAsForAKubelet(t *testing.T) {
+	got, err := Parse(Settings{
+		Hard: map[string]string{"nodefs.available": "10%"}, Soft: map[string]string{"memory.available": "200Mi", "nodefs.available": "10%", "pid.available": "20%"},
+		SoftGrace: map[string]string{"memory.available": "0s", "nodefs.available": "0s", "pid.available": "1s"}, PodsEnforced: true,
+	})
+	want := []Threshold{
+		{Signal: "nodefs.available", Amount: Amount{Percent: 10}, Hard: true}, // Both are the same.
+		{Signal: "memory.available", Amount: Amount{Quantity: 200 << 20}, Text: "200Mi", Hard: true},
+		{Signal: "pid.available", Amount: Amount{Percent: 20}, Grace: time.Second},
+		{Signal: "allocatableMemory.available", Amount: Amount{Quantity: 200 << 20}, Text: "200Mi", Hard: true},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+// Kubelet 1.36 ignores "0%" and "100%" by their text.
+func TestAHundredPercentIsOffOnlyWhereItIsWrittenSo(t *testing.T) {
+	for text, want := range map[string]int{"100%": 0, "100.0%": 1, "1e2%": 1, "0%": 0, "0.0%": 0} {
+		if got, err := Parse(Settings{Hard: map[string]string{"memory.available": text}}); err != nil || len(got) != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+}
+
 func TestAThresholdThatMeansNothingIsRefused(t *testing.T) {
 	for name, test := range map[string][4]map[string]string{
 		"unknown signal": {{"memory.free": "1Mi"}}, "no quantity": {{"memory.available": "a lot"}}, "negative": {{"memory.available": "-1"}},
@@ -120,7 +146,7 @@ func FuzzThresholdsOfAnyTextAreReadOrRefused(f *testing.F) {
 			return
 		}
 		for _, x := range got {
-			if x.Percent < 0 || x.Percent >= 100 || x.Percent == 0 && x.Quantity == 0 {
+			if x.Percent < 0 || x.Percent > 100 || x.Percent == 0 && x.Quantity == 0 {
 				t.Errorf("%q gives %+v", text, x)
 			}
 		}

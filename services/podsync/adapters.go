@@ -178,13 +178,22 @@ func (w *wiring) setShutdown(active bool) {
 // Stop implements server.Stopper.
 func (s stops) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, annotations map[string]string) (already bool, err error) {
 	already, err = s.pods.Stop(ctx, uid, stop, annotations)
-	if errors.Is(err, worker.ErrNotAllKnown) {
-		return already, fmt.Errorf("%w: %w", rpcerr.ErrUnavailable, err)
+	if err = unknown(err); errors.Is(err, rpcerr.ErrUnavailable) {
+		return already, err
 	}
 	if gone, never := errors.Is(err, worker.ErrNoPod) || errors.Is(err, worker.ErrEnded), errors.Is(err, worker.ErrCritical); gone || never {
 		err = &server.StopError{Err: err, Gone: gone, Never: never}
 	}
 	return already, err
+}
+
+// unknown has an error say that trying again may help where it is that not all pods are
+// known yet.
+func unknown(err error) error {
+	if errors.Is(err, worker.ErrNotAllKnown) || errors.Is(err, imagegc.ErrNotAllKnown) {
+		return fmt.Errorf("%w: %w", rpcerr.ErrUnavailable, err)
+	}
+	return err
 }
 
 // reclaims frees what the node can do without.
@@ -196,11 +205,11 @@ type reclaims struct {
 // Containers implements server.Reclaimer.
 func (r reclaims) Containers(ctx context.Context) (server.Reclaimed, error) {
 	freed, err := r.Reclaim(ctx)
-	return server.Reclaimed{Count: freed.Removed, Failed: freed.Failed}, err
+	return server.Reclaimed{Count: freed.Removed, Failed: freed.Failed}, unknown(err)
 }
 
 // Images implements server.Reclaimer.
 func (r reclaims) Images(ctx context.Context) (server.Reclaimed, error) {
 	freed, err := r.images.Reclaim(ctx)
-	return server.Reclaimed{Count: freed.Images, Bytes: freed.Bytes, Failed: freed.Failed}, err
+	return server.Reclaimed{Count: freed.Images, Bytes: freed.Bytes, Failed: freed.Failed}, unknown(err)
 }

@@ -47,6 +47,8 @@ func (l *Loop) learn() *reclaim {
 	switch {
 	case r == nil || !r.finished():
 		return r
+	case l.undone.takes(r):
+		return r // What it would have found nobody knows.
 	case r.found():
 		delete(l.barren, r.asked)
 		return r

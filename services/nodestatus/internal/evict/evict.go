@@ -70,6 +70,8 @@ type Stop struct {
 
 // Reclaimed is what was freed.
 type Reclaimed struct {
+	// Epoch is of the podsync that was known when it was asked; 0: none was.
+	Epoch              uint64
 	Containers, Images uint32
 	ImageBytes         uint64
 	// Failed is what could not be.
@@ -78,7 +80,9 @@ type Reclaimed struct {
 
 // Pods are those of the node; they must not be changed.
 type Pods struct {
-	Pods []*v1.Pod
+	// Epoch is another one of each podsync that is started; 0: it does not say.
+	Epoch uint64
+	Pods  []*v1.Pod
 	// Partial: podsync was just started, and there may be others.
 	Partial bool
 	// Endings are those that podsync ends for a reason of the node's own and of which
@@ -97,7 +101,8 @@ type Podsync interface {
 	FollowEnds(ctx context.Context, saw func(ended map[types.UID]bool)) error
 	// StopPod returns when the stop is taken; already is whether it was before.
 	StopPod(ctx context.Context, stop Stop) (already bool, err error)
-	// Reclaim returns when what can be is freed.
+	// Reclaim returns when what can be is freed. An error of ErrUnavailable, ErrTimeout or a
+	// context's says that podsync did not do it, or not all of it.
 	Reclaim(ctx context.Context, what eviction.Reclaim) (Reclaimed, error)
 	// SetPressure tells which conditions hold, for so long.
 	SetPressure(ctx context.Context, conditions []string, ttl time.Duration) error
@@ -187,7 +192,9 @@ type Loop struct {
 	// reclaim is under way, or done and not used yet; nil when nothing is.
 	reclaim *reclaim
 	// barren are those that found nothing when they were tried last.
-	barren  map[eviction.Reclaim]*barren
+	barren map[eviction.Reclaim]*barren
+	// undone are those that podsync never did, of late.
+	undone  undone
 	running sync.WaitGroup
 	// answered is set when what was asked beside the loop was answered.
 	answered wake.Signal

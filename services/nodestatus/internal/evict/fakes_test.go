@@ -82,6 +82,7 @@ type world struct {
 	lookTakes time.Duration
 	statsErr  error
 	partial   bool
+	epoch     uint64
 	// walked is what disk was when it was measured last, layersAt when layers were.
 	walked   map[string]uint64
 	layersAt map[string]time.Time
@@ -252,10 +253,10 @@ func (w *world) Pods(context.Context) (Pods, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.forgetful {
-		return Pods{Partial: w.partial}, nil
+		return Pods{Epoch: w.epoch, Partial: w.partial}, nil
 	}
 	pods := slices.DeleteFunc(slices.Clone(w.pods), func(p *v1.Pod) bool { return w.dropped[p.Name] })
-	return Pods{Pods: pods, Partial: w.partial, Endings: maps.Clone(w.endings), EndingsKnown: w.endings != nil}, nil
+	return Pods{Epoch: w.epoch, Pods: pods, Partial: w.partial, Endings: maps.Clone(w.endings), EndingsKnown: w.endings != nil}, nil
 }
 
 func (w *world) FollowEnds(ctx context.Context, saw func(map[types.UID]bool)) error {
@@ -308,19 +309,19 @@ func (w *world) end(name string) {
 
 func (w *world) Reclaim(ctx context.Context, what eviction.Reclaim) (Reclaimed, error) {
 	w.mu.Lock()
-	do, barren := w.reclaims, w.barren
+	do, barren, epoch := w.reclaims, w.barren, w.epoch
 	w.asked = append(w.asked, what)
 	w.mu.Unlock()
 	if do != nil {
 		do()
 	}
 	if w.reclaimErr != nil {
-		return Reclaimed{}, w.reclaimErr
+		return Reclaimed{Epoch: epoch}, w.reclaimErr
 	}
 	if barren {
-		return Reclaimed{}, ctx.Err()
+		return Reclaimed{Epoch: epoch}, ctx.Err()
 	}
-	return Reclaimed{Containers: 1, Images: 2, ImageBytes: 3}, ctx.Err()
+	return Reclaimed{Epoch: epoch, Containers: 1, Images: 2, ImageBytes: 3}, ctx.Err()
 }
 
 func (w *world) SetPressure(_ context.Context, conditions []string, ttl time.Duration) error {

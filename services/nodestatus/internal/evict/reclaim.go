@@ -63,7 +63,7 @@ func (r *reclaim) result() *ReclaimResult {
 }
 
 // reclaimed says whether all was freed for a threshold that there is beside pods, or
-// there was nothing lately; if not, it has that begun.
+// there was nothing lately; if not, it has that begun, once podsync can do it.
 func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.Layout) bool {
 	what := eviction.Reclaimable(m.Signal, layout)
 	if what == (eviction.Reclaim{}) {
@@ -71,14 +71,19 @@ func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.L
 	}
 	if r := l.reclaim; r != nil && !r.finished() {
 		return false
-	} else if r != nil && r.covers(what) {
+	} else if r != nil && r.covers(what) && !l.forgets(r) {
 		if free := r.at.Add(freeing); r.found() && time.Now().Before(free) {
 			l.next[m.Signal] = free
 			return false
 		}
 		return true
 	}
-	if l.barren[what].rests(time.Now()) {
+	switch {
+	case l.undone.owed:
+		if !l.ready(ctx, m) {
+			return false
+		}
+	case l.barren[what].rests(time.Now()):
 		return true
 	}
 	l.begin(ctx, m, what)
@@ -89,7 +94,7 @@ func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.L
 func (l *Loop) begin(ctx context.Context, m pressure.Met, what eviction.Reclaim) {
 	l.learn()
 	l.announce(ctx, m)
-	r := &reclaim{by: m, asked: what, done: make(chan struct{})}
+	r := &reclaim{by: m, asked: what, done: make(chan struct{}), behind: l.undone.again(time.Now())}
 	l.reclaim = r
 	l.running.Go(func() {
 		r.what, r.err = l.deps.Podsync.Reclaim(ctx, what)
@@ -107,13 +112,14 @@ func (l *Loop) over(ctx context.Context, signals []pressure.Signal, now time.Tim
 		l.enough(ctx)
 	case now.Sub(r.at) >= interval:
 		l.learn()
+		l.undone = undone{}
 	}
 }
 
 // enough notes that what was reclaimed was.
 func (l *Loop) enough(ctx context.Context) {
 	r := l.learn()
-	l.after = time.Now()
+	l.after, l.undone = time.Now(), undone{}
 	if !r.behind { // Else a pod had to go.
 		l.note(ctx, Decision{Shortage: shortage(r.by), Outcome: Enough, Reclaimed: r.result(), Why: "after that enough is left, and no pod has to go"})
 	}

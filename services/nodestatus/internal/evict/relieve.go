@@ -119,7 +119,7 @@ func (l *Loop) announce(ctx context.Context, m pressure.Met) {
 func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, layout threshold.Layout, summary *statsapi.Summary) {
 	asked, d := time.Now(), Decision{Shortage: shortage(m)}
 	pods, ok := l.pods(ctx, m, layout)
-	if !ok {
+	if !ok || l.outlived(ctx, m, pods) {
 		return
 	}
 	f, since := found{figures: eviction.FiguresOf(summary)}, time.Time{}
@@ -182,13 +182,10 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 // pods are those to choose from; ok is false when none is to be chosen now.
 func (l *Loop) pods(ctx context.Context, m pressure.Met, layout threshold.Layout) (pods Pods, ok bool) {
 	asked := time.Now()
-	pods, err := l.deps.Podsync.Pods(ctx)
-	if err != nil {
-		l.hold(ctx, m, soon, fmt.Sprintf("podsync does not say which pods there are: %v", err))
-		return pods, false
-	}
-	if l.gathers(pods) {
-		l.hold(ctx, m, soon, "podsync was just started and may not have heard of all pods")
+	if pods, ok = l.allKnown(ctx, m); !ok {
+		if r := l.reclaim; r != nil && r.finished() && pressure.KindOf(m.Signal) == pressure.Disk {
+			l.learn() // What comes meanwhile it has not seen.
+		}
 		return pods, false
 	}
 	l.hear(ctx)
@@ -198,6 +195,21 @@ func (l *Loop) pods(ctx context.Context, m pressure.Met, layout threshold.Layout
 		return pods, false
 	}
 	return pods, !l.blocked(m, layout)
+}
+
+// allKnown are podsync's pods; ok is false when it does not say which there are, or is to be
+// given time to hear of all.
+func (l *Loop) allKnown(ctx context.Context, m pressure.Met) (pods Pods, ok bool) {
+	pods, err := l.deps.Podsync.Pods(ctx)
+	switch {
+	case err != nil:
+		l.hold(ctx, m, soon, fmt.Sprintf("podsync does not say which pods there are: %v", err))
+		return pods, false
+	case l.gathers(pods):
+		l.hold(ctx, m, soon, "podsync was just started and may not have heard of all pods")
+		return pods, false
+	}
+	return pods, true
 }
 
 // gathers says whether podsync is to be given time to hear of its pods.

@@ -130,6 +130,7 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 			l.unkept(ctx, s)
 			s.leaves = s.kind == pressure.Disk && !s.limit || short(j, pressure.Disk)
 			clear(l.barren) // It leaves something.
+			l.undone = undone{}
 			l.clear(ctx, j, layout)
 		}
 		switch {

@@ -17,7 +17,20 @@ const (
 	// is told again while there is pressure.
 	ttl     = time.Minute
 	renewal = 20 * time.Second
+	// calmTTL and calmRenewal are the same where there is none: else a Node that could not be
+	// written since would speak again. It is as long as podsync lets it be, so that a node that
+	// is short of nothing has almost nothing to do.
+	calmTTL     = time.Hour
+	calmRenewal = calmTTL / 3
 )
+
+// lasts is how long podsync goes by conditions that it is told, and after how long it is told again.
+func lasts(conditions []string) (forSo, again time.Duration) {
+	if len(conditions) == 0 {
+		return calmTTL, calmRenewal
+	}
+	return ttl, renewal
+}
 
 // Forgotten says that podsync knows of nothing that it was told, for it was started
 // since: it is told again.
@@ -27,7 +40,7 @@ func (l *Loop) Forgotten() {
 }
 
 // RunPressure tells podsync what the node is short of until ctx is done: at once
-// when that changed, and again and again while it is short of something.
+// when that changed, and again and again, less often while it is short of nothing.
 func (l *Loop) RunPressure(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.2})
@@ -45,6 +58,7 @@ func (l *Loop) RunPressure(ctx context.Context) error {
 		}
 		judgement, _, known := l.deps.Judge.Judge(time.Now())
 		names := judgement.Names()
+		counts, again := lasts(names)
 		wait := renewal
 		if !judgement.Again.IsZero() {
 			wait = min(wait, time.Until(judgement.Again)+time.Millisecond)
@@ -53,8 +67,8 @@ func (l *Loop) RunPressure(ctx context.Context) error {
 			at = time.Time{}
 		}
 		// What a run before this one said stands until it is known what that was.
-		if known && l.deps.Judge.Seeded() && (at.IsZero() || !slices.Equal(names, last) || len(names) > 0 && time.Since(at) >= renewal) {
-			err := l.deps.Podsync.SetPressure(ctx, names, ttl)
+		if known && l.deps.Judge.Seeded() && (at.IsZero() || !slices.Equal(names, last) || time.Since(at) >= again) {
+			err := l.deps.Podsync.SetPressure(ctx, names, counts)
 			switch {
 			case err == nil:
 				if !slices.Equal(names, last) {

@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -92,10 +93,9 @@ func Message(m pressure.Met, pod *v1.Pod, stats *statsapi.PodStats) (message str
 		annotations[offendingPod], annotations[offendingPodUsage] = pod.Name, usage.String()
 	}
 	var names, usages []string
-	for i := range stats.Containers {
-		s := &stats.Containers[i]
-		asked, there := containerRequest(pod, s.Name, name)
-		usage := containerUsage(s, name)
+	for _, s := range byName(stats.Containers) {
+		asked, there := containerRequest(pod, s[0].Name, name)
+		usage := containersUsage(s, name)
 		if !there || usage == nil || usage.Cmp(asked) <= 0 {
 			continue
 		}
@@ -103,8 +103,8 @@ func Message(m pressure.Met, pod *v1.Pod, stats *statsapi.PodStats) (message str
 			out.WriteString("So have more of its containers. ")
 			break
 		}
-		fmt.Fprintf(&out, "Container %s was using %s, request is %s, has larger consumption of %s. ", s.Name, usage.String(), asked.String(), name)
-		names, usages = append(names, s.Name), append(usages, usage.String())
+		fmt.Fprintf(&out, "Container %s was using %s, request is %s, has larger consumption of %s. ", s[0].Name, usage.String(), asked.String(), name)
+		names, usages = append(names, s[0].Name), append(usages, usage.String())
 	}
 	annotations[offendingContainers] = strings.Join(names, ",")
 	annotations[offendingContainersUsage] = strings.Join(usages, ",")
@@ -132,6 +132,34 @@ func containerRequest(pod *v1.Pod, container string, name v1.ResourceName) (aske
 		}
 	}
 	return resource.Quantity{}, false
+}
+
+// byName are containers with their instances that have ended, which the runtime keeps and which
+// count for disks: each container is told of once.
+func byName(all []statsapi.ContainerStats) (out [][]*statsapi.ContainerStats) {
+	for i := range all {
+		at := slices.IndexFunc(out, func(c []*statsapi.ContainerStats) bool { return c[0].Name == all[i].Name })
+		if at < 0 {
+			at, out = len(out), append(out, nil)
+		}
+		out[at] = append(out[at], &all[i])
+	}
+	return out
+}
+
+// containersUsage is what the instances of a container use together; nil when that is not told
+// of any.
+func containersUsage(instances []*statsapi.ContainerStats, name v1.ResourceName) (sum *resource.Quantity) {
+	for _, s := range instances {
+		switch usage := containerUsage(s, name); {
+		case usage == nil:
+		case sum == nil:
+			sum = usage
+		default:
+			sum.Add(*usage)
+		}
+	}
+	return sum
 }
 
 // containerUsage is what a container uses of a resource; nil when that is not told.

@@ -7,8 +7,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
 
@@ -95,6 +97,25 @@ func TestAMessageOfAPodWithVeryManyContainersIsShortEnoughToBeTaken(t *testing.T
 	message, annotations := Message(met("memory.available", "100Mi", 0, 50*mi, 8<<30), many, of)
 	if len(message) > 20<<10 || !strings.HasSuffix(message, "So have more of its containers. ") || len(annotations["offending_containers"]) > 20<<10 {
 		t.Errorf("%d bytes, %d of annotations", len(message), len(annotations["offending_containers"]))
+	}
+}
+
+func TestAMessageNamesAContainerOnceWithAllOfItsInstances(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app"}, {Name: "other"}}}}
+	fs := func(n uint64) *statsapi.FsStats { return &statsapi.FsStats{UsedBytes: &n} }
+	of := &statsapi.PodStats{Containers: []statsapi.ContainerStats{
+		{Name: "app", Rootfs: fs(1 << 20), Logs: fs(1 << 20)},
+		{Name: "other", Rootfs: fs(1 << 20), Logs: fs(0)},
+		{Name: "app", Rootfs: fs(3 << 20), Logs: fs(0)},
+		{Name: "app", Rootfs: fs(9 << 20)}, // Of its logs nothing is known.
+	}}
+	m := pressure.Met{Threshold: threshold.Threshold{Signal: "nodefs.available", Amount: threshold.Amount{Quantity: 10 << 20}, Text: "10Mi", Hard: true}, By: pressure.Signal{Name: "nodefs.available", Available: 1 << 20, Capacity: 100 << 20}}
+	message, annotations := Message(m, p, of)
+	if want := "Container app was using 5Mi, request is 0, has larger consumption of ephemeral-storage. Container other was using 1Mi, request is 0, has larger consumption of ephemeral-storage. "; !strings.HasSuffix(message, "1Mi. "+want) {
+		t.Errorf("%s", message)
+	}
+	if got := annotations[offendingContainers] + " " + annotations[offendingContainersUsage]; got != "app,other 5Mi,1Mi" {
+		t.Errorf("%s", got)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -34,15 +36,26 @@ func (p *Pods) StopPod(parent context.Context, stop evict.Stop) (already bool, e
 	return p.stop(parent, req)
 }
 
+// notAllKnown is in what an older podsync failed at that had just been started, and says so
+// with no error.
+const notAllKnown = "not all pods of the node are known yet"
+
 // Reclaim has podsync free what nobody needs.
 func (p *Pods) Reclaim(parent context.Context, what eviction.Reclaim) (evict.Reclaimed, error) {
 	ctx, cancel := context.WithTimeout(parent, reclaimDeadline)
 	defer cancel()
+	p.mu.Lock()
+	out := evict.Reclaimed{Epoch: p.epoch}
+	p.mu.Unlock()
 	r, err := p.client.Reclaim(ctx, &podsyncv1.ReclaimRequest{Containers: what.Containers, Images: what.Images})
 	if err != nil {
-		return evict.Reclaimed{}, fmt.Errorf("have podsync reclaim: %w", rpcerr.FromStatus(err))
+		return out, fmt.Errorf("have podsync reclaim: %w", rpcerr.FromStatus(err))
 	}
-	return evict.Reclaimed{Containers: r.GetContainers(), Images: r.GetImages(), ImageBytes: r.GetImageBytes(), Failed: r.GetFailed()}, nil
+	out.Containers, out.Images, out.ImageBytes, out.Failed = r.GetContainers(), r.GetImages(), r.GetImageBytes(), r.GetFailed()
+	if slices.ContainsFunc(out.Failed, func(text string) bool { return strings.Contains(text, notAllKnown) }) {
+		return out, fmt.Errorf("%w: have podsync reclaim: %s", rpcerr.ErrUnavailable, strings.Join(out.Failed, "; "))
+	}
+	return out, nil
 }
 
 // SetPressure tells podsync what the node is short of.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +36,15 @@ type fakePodsync struct {
 	endings []*podsyncv1.PodEnding
 	stop    *podsyncv1.StopPodRequest
 	told    *podsyncv1.SetPressureRequest
+	// reclaimed is what a reclaim answers; nil: it is of an older release.
+	reclaimed *podsyncv1.ReclaimResponse
+}
+
+func (f *fakePodsync) Reclaim(ctx context.Context, r *podsyncv1.ReclaimRequest) (*podsyncv1.ReclaimResponse, error) {
+	if f.reclaimed == nil {
+		return f.UnimplementedPodSyncServiceServer.Reclaim(ctx, r)
+	}
+	return f.reclaimed, nil
 }
 
 func (f *fakePodsync) ListDesiredPods(_ context.Context, r *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
@@ -132,6 +142,24 @@ func TestPodsAreFetchedOnceAndStoppedWithAllThatIsSaidOfThem(t *testing.T) {
 	}
 	if _, err := pods.Reclaim(t.Context(), eviction.Reclaim{Images: true}); !errors.Is(err, rpcerr.ErrUnimplemented) {
 		t.Errorf("an older podsync: %v", err)
+	}
+}
+
+func TestAReclaimOfAPodsyncThatDoesNotKnowAllPodsIsToldAsOneThatItDidNotDo(t *testing.T) {
+	podsync := &fakePodsync{reclaimed: &podsyncv1.ReclaimResponse{Images: 2, Failed: []string{"image a is in use"}}}
+	pods := NewPods(dial(t, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, podsync) }))
+	if got, err := pods.Reclaim(t.Context(), eviction.Reclaim{Images: true}); err != nil || got.Images != 2 || len(got.Failed) != 1 || got.Epoch != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if all, err := pods.Pods(t.Context()); err != nil || all.Epoch != 7 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if got, err := pods.Reclaim(t.Context(), eviction.Reclaim{Images: true}); err != nil || got.Epoch != 7 {
+		t.Errorf("of which podsync is not said: %+v, %v", got, err)
+	}
+	podsync.reclaimed = &podsyncv1.ReclaimResponse{Failed: []string{"image a is in use", "not all pods of the node are known yet"}}
+	if _, err := pods.Reclaim(t.Context(), eviction.Reclaim{Images: true}); !errors.Is(err, rpcerr.ErrUnavailable) || !strings.Contains(err.Error(), "image a is in use") {
+		t.Errorf("an older one, which says so with no error: %v", err)
 	}
 }
 

@@ -46,7 +46,7 @@ func (p *Pods) Pods(parent context.Context) (evict.Pods, error) {
 	if err != nil {
 		return evict.Pods{}, fmt.Errorf("ask podsync for the pods: %w", rpcerr.FromStatus(err))
 	}
-	known.Partial, known.Endings, known.EndingsKnown = r.GetPartial(), endings(r.GetEndings()), r.GetEndingsKnown()
+	known.Epoch, known.Partial, known.Endings, known.EndingsKnown = r.GetEpoch(), r.GetPartial(), endings(r.GetEndings()), r.GetEndingsKnown()
 	if r.GetUnchanged() {
 		return known, nil
 	}

@@ -170,9 +170,13 @@ func (p *process) reach(ctx context.Context, method string) (life int, err error
 	}
 }
 
-func (p *process) answer(ctx context.Context, run *run, method string, req proto.Message) (proto.Message, error) {
+func (p *process) answer(ctx context.Context, run *run, method string, req proto.Message) (out proto.Message, err error) {
 	if r, ok := req.(*podsyncv1.StopPodRequest); ok {
 		defer p.w.stopCalled(run, r)()
+	}
+	if _, ok := req.(*podsyncv1.ReclaimRequest); ok {
+		began := time.Now()
+		defer func() { p.w.reclaimCalled(run, began, err) }()
 	}
 	if _, err := p.reach(ctx, method); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@
 //	go test ./services/nodestatus/internal/sim -run TestNobodyIsEvicted -seed 42 -v
 //
 // The last tells the story of one seed: what was done (ACT), what a pod uses (USE), what
-// podsync was asked for (ASK), what it did (STOP, END, RECLAIM, TOLD), which pod crashed
+// podsync was asked for (ASK), what it did (STOP, END, RECLAIM, TOLD) or not (NO RECLAIM), which pod crashed
 // (CRASH, BEGINS ANEW), the machine's shutdown (GOES DOWN, CALLED OFF, OFF), and each
 // broken promise, between nodestatus' own log lines.
 //
@@ -35,8 +35,9 @@
 //   - stats is dead, tells nothing, hangs, is slow and fails; a filesystem does not answer, so
 //     that its figures are absent; figures are wrong for one look, of the signals or of
 //     what is asked for; directories take long to be measured.
-//   - podsync hangs, is slow and fails, is killed: at any time, before it keeps a stop, or
-//     before it answers. It does not know all its pods after its start. Its disk is full,
+//   - podsync hangs, is slow and fails, is killed: at any time, before it keeps a stop,
+//     before it answers, or while it reclaims. It does not know all its pods after its start,
+//     and reclaims nothing then. Its disk is full,
 //     so that it ends a pod and does not keep that.
 //   - nodestatus is killed, at any time or when podsync has taken its decision, and begins anew.
 //   - the apiserver is away: refused or silent.

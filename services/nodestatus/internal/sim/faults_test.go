@@ -43,7 +43,13 @@ func (m *maker) fault(at time.Duration) {
 	case 9:
 		between("podsync", "podsync is slow and fails", func(w *world) { w.podsync.slow, w.podsync.failing = 6*time.Second, 20 }, func(w *world) { w.podsync.slow, w.podsync.failing = 0, 0 })
 	case 10:
-		when, away := 1+m.rng.IntN(2), long/4
+		when, away := 1+m.rng.IntN(3), long/4
+		if when == 3 {
+			m.add(at, "podsync dies while it reclaims next", func(w *world) {
+				w.set(func() { w.dieAtReclaim, w.dieFor = true, away })
+			})
+			return
+		}
 		m.add(at, fmt.Sprint("podsync dies at the next stop, before or after it keeps it: ", when), func(w *world) {
 			w.set(func() { w.dieAtStop, w.dieFor = when, away })
 		})
@@ -103,5 +109,5 @@ func (m *maker) nodestatusDies(at, away time.Duration) {
 
 // calmLocked ends all that is wrong.
 func (w *world) calmLocked() {
-	w.jumpFrame, w.jumpSummary, w.dieAtStop, w.runDiesAtStop = nil, nil, 0, false
+	w.jumpFrame, w.jumpSummary, w.dieAtStop, w.dieAtReclaim, w.runDiesAtStop = nil, nil, 0, false, false
 }

@@ -31,6 +31,10 @@ type judge struct {
 	// to last, barren how often in a row it has found nothing.
 	garbage, reclaims time.Time
 	barren            int
+	// undone is how often in a row podsync was asked by a run of nodestatus to reclaim, since a
+	// pod last went for a disk, and did not, and undoneAgain when it was asked for the second.
+	undone      int
+	undoneAgain time.Time
 	// late is when stats had no time for a pod's directories last, and lateFrom the first
 	// time of those that are not forgiven.
 	late, lateFrom time.Time
@@ -104,7 +108,7 @@ func (j *judge) violationLocked(format string, args ...any) {
 }
 
 func (j *judge) beganLocked(*run) {
-	j.seeded = time.Time{}
+	j.seeded, j.undone = time.Time{}, 0
 	if t := j.w.told; t != nil && len(t.conditions) > 0 {
 		j.seeded = t.at
 	}
@@ -246,7 +250,14 @@ func (j *judge) reclaimedLocked(began time.Time, _ *podsyncv1.ReclaimRequest, ou
 	} else {
 		j.barren++
 	}
-	j.reclaims = began
+	j.reclaims, j.undone = began, 0
+}
+
+// undoneLocked takes in that podsync did not reclaim what it was asked to.
+func (j *judge) undoneLocked(began time.Time) {
+	if j.undone++; j.undone == 2 {
+		j.undoneAgain = began
+	}
 }
 
 // wrongLocked says whether something has been wrong at any time since then.

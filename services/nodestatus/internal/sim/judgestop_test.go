@@ -340,11 +340,17 @@ func (j *judge) wasShortLocked(q *pod) bool {
 
 // reclaimableLocked judges that nobody goes for what podsync could free.
 func (j *judge) reclaimableLocked(p *pod, k *mark) {
-	m, now := j.w.machine, time.Now()
+	m, now, undone := j.w.machine, time.Now(), j.undone
+	if !isDisk(k.r) {
+		return
+	}
+	j.undone = 0
 	if k.r != m.imagesOn(false) || m.images == 0 || j.garbage.IsZero() || m.left(k.r)+m.images < k.enough || now.Sub(j.garbage) < 15*time.Second {
 		return
 	}
-	if j.reclaims.Before(j.garbage) && j.barren < 3 && !j.wrongLocked(now.Add(-2*time.Minute), "podsync", "full") {
+	// A podsync that never does it does not spare the pods for ever.
+	never := undone > 3 || undone > 1 && now.Sub(j.undoneAgain) >= time.Minute
+	if j.reclaims.Before(j.garbage) && j.barren < 3 && !never {
 		j.violationLocked("%v was stopped for %s though images that nobody uses would be enough", p, k.signal)
 	}
 }

@@ -252,13 +252,23 @@ func (u use) volumeThere() bool { return u.volume > 0 || u.files > 0 }
 func (w *world) reclaim(ctx context.Context, r *podsyncv1.ReclaimRequest) (proto.Message, error) {
 	began := time.Now()
 	w.mu.Lock()
-	draw := w.draw("reclaim", w.podsync.calls["Reclaim"])
+	draw, life := w.draw("reclaim", w.podsync.calls["Reclaim"]), w.podsync.life
 	w.mu.Unlock()
 	if !pause(ctx, time.Duration(50+draw%2000)*time.Millisecond) {
 		return nil, rpcerr.ErrTimeout
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.dieAtReclaim && w.podsync.life == life {
+		w.dieAtReclaim = false
+		w.killPodsyncLocked(w.dieFor)
+	}
+	switch {
+	case w.podsync.life != life:
+		return nil, fmt.Errorf("%w: the connection ended", rpcerr.ErrUnavailable)
+	case time.Now().Before(w.partialUntil):
+		return nil, fmt.Errorf("%w: not all pods are known yet", rpcerr.ErrUnavailable)
+	}
 	out := &podsyncv1.ReclaimResponse{}
 	if r.GetImages() && w.machine.images > 0 {
 		out.Images, out.ImageBytes = 1, w.machine.images
@@ -295,6 +305,16 @@ func (w *world) reclaim(ctx context.Context, r *podsyncv1.ReclaimRequest) (proto
 		})
 	})
 	return out, nil
+}
+
+// reclaimCalled is the end of a call to reclaim.
+func (w *world) reclaimCalled(run *run, began time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil && !run.dead() {
+		w.tell("NO RECLAIM", err)
+		w.judge.undoneLocked(began)
+	}
 }
 
 // podsyncOpens begins a stream: of pods, or one on which nothing is told.

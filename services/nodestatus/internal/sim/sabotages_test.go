@@ -45,6 +45,8 @@ func TestNothingIsFoundWhereNodestatusKeepsItsPromises(t *testing.T) {
 		"podsync that dies when it keeps it":              podsyncDies(2),
 		"podsync that hangs":                              quiet(wrong(50*time.Second, 40*time.Second, "podsync", func(w *world, is bool) { w.podsync.hangs = is }), takes("hog", mostMemory)),
 		"images that nobody uses":                         garbage(),
+		"podsync that dies while it reclaims":             diesReclaiming(0),
+		"podsync that is away when it is to reclaim":      garbageAnd(at(59*time.Second, "podsync is killed", func(w *world) { w.killPodsyncLocked(6 * time.Second) })),
 		"a pod that fills its layer and crashes":          crash(func(u *use) { u.layer += 72000 * mi }),
 		"a pod that fills its volume and crashes":         crash(mostOfDisk),
 		"a pod that crashed and has begun anew":           quiet(takesAt(30*time.Second, "hog", func(u *use) { u.layer += 40000 * mi }), crashes(40*time.Second, 5*time.Second), takes("other", func(u *use) { u.volume += 32000 * mi })),
@@ -116,8 +118,34 @@ func podsyncDies(when int) func(int64) *scenario {
 	return quiet(takes("hog", mostMemory), at(30*time.Second, "podsync is to die", func(w *world) { w.dieAtStop, w.dieFor = when, 4*time.Second }))
 }
 
-func garbage() func(int64) *scenario {
-	return quiet(at(30*time.Second, "images", func(w *world) { w.machine.images = 60000 * mi }), takes("hog", func(u *use) { u.volume += 11000 * mi }))
+func garbage() func(int64) *scenario { return garbageAnd(func(*scenario) {}) }
+
+// diesReclaiming has podsync die while it frees images that would be enough.
+func diesReclaiming(away time.Duration) func(int64) *scenario {
+	return garbageAnd(at(30*time.Second, "podsync is to die", func(w *world) { w.dieAtReclaim, w.dieFor = true, away }))
+}
+
+// unnoticed has nodestatus not notice that podsync did not do what it was to reclaim.
+func unnoticed() hook {
+	return func(ctx context.Context, _ *world, c call, do calls) (proto.Message, error) {
+		out, err := do(ctx, c.req)
+		switch r := out.(type) {
+		case *podsyncv1.ListDesiredPodsResponse:
+			if err == nil {
+				r.Epoch = 1
+			}
+		default:
+			if c.method == "Reclaim" && err != nil {
+				return &podsyncv1.ReclaimResponse{}, nil
+			}
+		}
+		return out, err
+	}
+}
+
+// garbageAnd has images that nobody uses, and a disk that is short without them.
+func garbageAnd(more func(s *scenario)) func(int64) *scenario {
+	return quiet(more, at(30*time.Second, "images", func(w *world) { w.machine.images = 60000 * mi }), takes("hog", func(u *use) { u.volume += 11000 * mi }))
 }
 
 // crash has the hog take something and crash; it is not back for long.
@@ -272,6 +300,7 @@ func TestEveryBrokenPromiseOfNodestatusIsFound(t *testing.T) {
 			}
 			return do(ctx, c.req)
 		}}, "though images that nobody uses would be enough"},
+		{"a reclaim that podsync never did is taken for one that found nothing", sabotage{scenario: diesReclaiming(0), call: unnoticed()}, "though images that nobody uses would be enough"},
 		{"pressure that is not told", sabotage{scenario: quiet(takes("static", func(u *use) { u.memory += 8400 * mi })), call: pressures(func([]string) []string { return nil })}, "podsync does not know of MemoryPressure"},
 		{"pressure that there is not", sabotage{scenario: memoryHog, call: pressures(func([]string) []string { return []string{"PIDPressure"} })}, "podsync is told of PIDPressure, and it is over"},
 		{"pressure that is not taken back", sabotage{scenario: memoryHog, call: pressures(func(c []string) []string {

@@ -64,9 +64,11 @@ type world struct {
 	partialUntil, namelessUntil time.Time
 	gathers                     time.Duration
 	// dieAtStop has podsync die at the next call to stop a pod: 1 before it keeps it, 2
-	// before it answers; dieFor is how long. runDiesAtStop has nodestatus.
+	// before it answers; dieFor is how long. dieAtReclaim is the same while it reclaims, before
+	// anything is freed. runDiesAtStop has nodestatus.
 	dieAtStop     int
 	dieFor        time.Duration
+	dieAtReclaim  bool
 	runDiesAtStop bool
 	// faults are until when each kind of fault may have its effect, and since when.
 	faults map[string]span

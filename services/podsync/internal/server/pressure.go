@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -88,11 +89,17 @@ func (s *Server) Reclaim(ctx context.Context, req *podsyncv1.ReclaimRequest) (*p
 	resp := &podsyncv1.ReclaimResponse{}
 	if req.GetContainers() {
 		freed, err := s.deps.Reclaim.Containers(ctx)
+		if errors.Is(err, rpcerr.ErrUnavailable) {
+			return nil, fmt.Errorf("reclaim: %w", err)
+		}
 		resp.Containers = uint32(max(0, min(freed.Count, 1<<31)))
 		addFailed(resp, freed.Failed, err)
 	}
 	if req.GetImages() {
 		freed, err := s.deps.Reclaim.Images(ctx)
+		if errors.Is(err, rpcerr.ErrUnavailable) && resp.GetContainers() == 0 {
+			return nil, fmt.Errorf("reclaim: %w", err)
+		}
 		resp.Images, resp.ImageBytes = uint32(max(0, min(freed.Count, 1<<31))), freed.Bytes
 		addFailed(resp, freed.Failed, err)
 	}

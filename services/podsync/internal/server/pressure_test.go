@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/rpcerr"
 )
 
 func TestWhatTheNodeIsShortOfIsHandedOn(t *testing.T) {
@@ -66,6 +68,10 @@ func TestReclaimSaysWhatWasFreedAndWhatWasNot(t *testing.T) {
 		}
 		if _, err := r.client.Reclaim(t.Context(), &podsyncv1.ReclaimRequest{}); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("nothing to reclaim: %v", err)
+		}
+		r.act.freed, r.act.err = Reclaimed{}, fmt.Errorf("%w: not all pods are known", rpcerr.ErrUnavailable)
+		if got, err := r.client.Reclaim(t.Context(), &podsyncv1.ReclaimRequest{Containers: true}); status.Code(err) != codes.Unavailable {
+			t.Errorf("its workers do not know all pods: %v, %v", got, err)
 		}
 		r.state.SourcesReady = time.Time{}
 		if _, err := r.client.Reclaim(t.Context(), &podsyncv1.ReclaimRequest{Images: true}); status.Code(err) != codes.Unavailable {

@@ -40,7 +40,7 @@ type Notices struct {
 	kept []int
 	// levels is the eventfd of the armed levels, armed what they are; -1: none is.
 	levels int
-	armed  map[string]uint64
+	armed  []Level
 	// drained is what take reads, and nobody looks at.
 	drained [4096]byte
 }
@@ -56,7 +56,7 @@ func Open() (*Notices, error) {
 		_ = unix.Close(epoll) // It is of no use.
 		return nil, fmt.Errorf("follow the kernel's notices: %w", err)
 	}
-	n := &Notices{heard: wake.New(), epoll: epoll, stop: stop, levels: -1, armed: map[string]uint64{}}
+	n := &Notices{heard: wake.New(), epoll: epoll, stop: stop, levels: -1}
 	if err := n.add(stop, unix.EPOLLIN); err != nil {
 		return nil, errors.Join(err, unix.Close(epoll), unix.Close(stop))
 	}
@@ -192,20 +192,19 @@ func (n *Notices) Arm(levels []Level) error {
 	}
 	n.disarmLocked()
 	n.levels = fd
-	for _, l := range levels {
-		n.armed[l.Dir] = l.Bytes
-	}
+	n.armed = slices.Clone(levels)
 	return nil
 }
 
-// movedLocked says whether levels are others than those that are armed.
+// movedLocked says whether levels are others than those that are armed. Several may be of one
+// cgroup; they always come in the same order.
 func (n *Notices) movedLocked(levels []Level) bool {
 	if len(levels) != len(n.armed) {
 		return true
 	}
-	for _, l := range levels {
-		was, there := n.armed[l.Dir]
-		if !there || max(was, l.Bytes)-min(was, l.Bytes) > l.Bytes/resolution {
+	for i, l := range levels {
+		was := n.armed[i]
+		if was.Dir != l.Dir || max(was.Bytes, l.Bytes)-min(was.Bytes, l.Bytes) > l.Bytes/resolution {
 			return true
 		}
 	}
@@ -217,7 +216,7 @@ func (n *Notices) disarmLocked() {
 	if n.levels >= 0 {
 		_ = unix.Close(n.levels) // The kernel forgets what was to be told with it.
 		n.levels = -1
-		clear(n.armed)
+		n.armed = nil
 	}
 }
 

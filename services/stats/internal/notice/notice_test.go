@@ -165,3 +165,24 @@ func memoryCgroup(file string) (string, error) {
 	}
 	return "", errors.New("this process is in no cgroup of memory")
 }
+
+// As those of a hard and of a soft threshold of memory are.
+func TestTwoLevelsOfOneCgroupAreArmedOnce(t *testing.T) {
+	dir, n := cgroupV1(t), opened(t)
+	levels := []Level{{dir, 64 << 20}, {dir, 32 << 20}}
+	arm := func(levels []Level) int {
+		if err := n.Arm(levels); err != nil {
+			t.Fatal(err)
+		}
+		return n.levels
+	}
+	first := arm(levels)
+	for range 10 {
+		if arm(levels) != first {
+			t.Fatal("armed anew though nothing moved")
+		}
+	}
+	if levels[1].Bytes = 48 << 20; arm(levels) == first {
+		t.Error("the second has moved, and is not armed anew")
+	}
+}

@@ -54,6 +54,41 @@ func TestAReservedCgroupIsLimitedAndNeverMade(t *testing.T) {
 	}
 }
 
+// What kubelet 1.36.3 makes of kubeReservedCgroup and systemReservedCgroup.
+func TestAReservedCgroupOfSystemdIsTheOneThatAKubeletTakes(t *testing.T) {
+	base := t.TempDir()
+	tr := &tree{cfg: Config{Root: "/", Driver: Systemd}, bases: func() (map[string]string, error) {
+		return map[string]string{"": base, "memory": filepath.Join(base, "memory")}, nil
+	}}
+	places := func(when string, want map[string]string) {
+		t.Helper()
+		for configured, want := range want {
+			at, unit, err := tr.place(configured)
+			if got := strings.TrimSpace(at + " " + unit); got != want || (err != nil) != (want == "") {
+				t.Errorf("%s: %q is %q, not %q: %v", when, configured, got, want, err)
+			}
+		}
+	}
+	places("nothing is there", map[string]string{
+		"/system.slice": "/system.slice system.slice", "/system.slice/": "/system.slice system.slice",
+		"/system": "/system.slice system.slice", "/runtime": "/runtime.slice runtime.slice", "system": "/system.slice system.slice",
+		"/kube-reserved.slice": "/kube.slice/kube-reserved.slice kube-reserved.slice", "/kube-reserved": "/kube.slice/kube-reserved.slice kube-reserved.slice",
+		"/kube.slice/kube-reserved.slice": "/kube.slice/kube-reserved.slice kube-reserved.slice", "/a/b_c": "/b_c.slice b_c.slice",
+		"": "", "/": "", "/..": "", "/-": "", "/-.slice": "", "/a--b": "", "/-a": "",
+	})
+	for _, dir := range []string{"runtime", "kubelet.service", "a--b", "other.slice", "other", "memory/of/memory"} {
+		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	places("what is written is there", map[string]string{
+		"/runtime": "/runtime", "/kubelet.service": "/kubelet.service", "/a--b": "/a--b", "/of/memory": "/of/memory",
+		"/other": "/other.slice other.slice", "/system": "/system.slice system.slice",
+	})
+	tr.cfg.Driver = Cgroupfs
+	places("cgroupfs", map[string]string{"/runtime": "/runtime", "/kube-reserved": "/kube-reserved", "/runtime/": "", "runtime": "", "/a/../b": ""})
+}
+
 func TestLimitsOfAllPodsChangeWhileTheyRun(t *testing.T) {
 	tr := onKernel(t, Config{EnforcePods: true})
 	tr.requireV1(t)

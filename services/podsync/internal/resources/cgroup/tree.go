@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -96,13 +95,9 @@ func (t *tree) open(n name) (cgroups.Manager, error) {
 	} else {
 		config.Path = n.path()
 		// Looking for the hierarchies each time costs more than all the rest.
-		bases, err := t.bases()
-		if err != nil {
+		var err error
+		if paths, err = t.below(n.path()); err != nil {
 			return nil, err
-		}
-		paths = make(map[string]string, len(bases))
-		for controller, base := range bases {
-			paths[controller] = filepath.Join(base, n.path())
 		}
 	}
 	m, err := t.handle(config, paths)

@@ -1,0 +1,181 @@
+package evict
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/rpcerr"
+)
+
+// errAway is what a reclaim comes to whose podsync is away, killed, or just started.
+var errAway = fmt.Errorf("have podsync reclaim: %w: connection reset", rpcerr.ErrUnavailable)
+
+// imagesFrom has the n-th reclaim and those after it free images that are enough; those
+// before it podsync never does.
+func (w *world) imagesFrom(n int, err error) (calls func() int) {
+	made := 0
+	w.set(func() {
+		w.reclaims = func() {
+			w.set(func() {
+				if made++; made < n {
+					w.reclaimErr = err
+				} else {
+					w.reclaimErr, w.otherDisk = nil, 100*mi
+				}
+			})
+		}
+	})
+	return func() int { return made }
+}
+
+func TestAPodsyncThatIsKilledWhileItReclaimsIsAskedAgainBeforeAPodGoes(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.otherDisk = 420 * mi
+		calls := w.imagesFrom(2, errAway)
+		then := w.reclaims
+		w.set(func() {
+			w.reclaims = func() {
+				time.Sleep(2 * time.Second)
+				then()
+				w.set(func() { w.partial = w.reclaimErr != nil })
+			}
+		})
+		w.pass(4 * time.Second)
+		w.set(func() { w.partial = false })
+		w.pass(30 * time.Second)
+		w.wantStops("images can be freed")
+		if calls() != 2 {
+			t.Errorf("reclaimed %d times", calls())
+		}
+		if d := w.last(); d.Outcome != Enough {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestAPodsyncThatDoesNotKnowAllPodsYetIsAskedToReclaimAgainWhenItDoes(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.otherDisk = 420 * mi
+		calls := w.imagesFrom(2, fmt.Errorf("%w: reclaim: not all pods of the node are known yet", rpcerr.ErrUnavailable))
+		w.set(func() { w.partial = true })
+		w.pass(8 * time.Second)
+		if calls() != 1 {
+			t.Errorf("asked %d times while it does not know them", calls())
+		}
+		w.set(func() { w.partial = false })
+		w.pass(30 * time.Second)
+		w.wantStops("images can be freed")
+	})
+}
+
+func TestAPodsyncThatIsKilledWhileItFreesWhatAPodHasLeftIsAskedAgain(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.pod("other", 1, 450*mi)
+		w.takes["hog"] = time.Second
+		calls := 0
+		w.set(func() {
+			w.reclaims = func() {
+				calls++
+				switch calls {
+				case 1: // before hog goes: nothing is there
+				case 2: // what hog has left
+					time.Sleep(500 * time.Millisecond)
+					w.set(func() { w.reclaimErr, w.partial = errAway, true })
+				default:
+					w.set(func() { w.reclaimErr, w.otherDisk = nil, 0 })
+				}
+			}
+		})
+		w.pass(freeing + 500*time.Millisecond)
+		w.wantStops("at first", "hog")
+		w.set(func() { w.otherDisk = 500 * mi }) // The runtime has its layer.
+		w.pass(3 * time.Second)
+		w.set(func() { w.partial, w.endings = false, map[types.UID]Ending{} })
+		w.pass(30 * time.Second)
+		w.wantStops("what hog has left can be freed", "hog")
+		for _, d := range w.loop.View().Decisions {
+			if d.Outcome == Enough {
+				t.Errorf("a pod had to go: %+v", d)
+			}
+		}
+	})
+}
+
+// A podsync that was stopped while it reclaimed may have answered what it had done until
+// then.
+func TestWhatAPodsyncHasReclaimedThatWasStartedAnewSinceIsNotAllThatThereIs(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.otherDisk = 420 * mi
+		made := 0
+		w.set(func() {
+			w.epoch, w.barren = 1, true
+			w.reclaims = func() {
+				w.set(func() {
+					if made++; made == 1 {
+						w.epoch = 2
+					} else {
+						w.barren, w.otherDisk = false, 100*mi
+					}
+				})
+			}
+		})
+		w.pass(30 * time.Second)
+		w.wantStops("images can be freed")
+		if made != 2 {
+			t.Errorf("reclaimed %d times", made)
+		}
+	})
+}
+
+func TestNobodyIsSparedForLongByAReclaimThatPodsyncNeverDoes(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 950*mi)
+		calls := w.imagesFrom(1000, errAway)
+		w.pass(15 * time.Second)
+		w.wantStops("it was asked again, and again", "hog")
+		if calls() < 1+convincing || calls() > 3+convincing {
+			t.Errorf("asked %d times", calls())
+		}
+		if d := w.last(); d.Outcome != Evicted || d.Reclaimed == nil || d.Reclaimed.Error != errAway.Error() {
+			t.Errorf("%+v", d)
+		}
+	})
+	in(t, hardDisk(), Config{}, func(w *world) { // It answers, and what it has to do takes too long.
+		w.pod("hog", 1, 950*mi)
+		w.set(func() {
+			w.reclaimErr = fmt.Errorf("%w: no answer", rpcerr.ErrTimeout)
+			w.reclaims = func() { time.Sleep(2 * time.Minute) }
+		})
+		w.pass(3 * time.Minute)
+		w.wantStops("while it is asked again")
+		w.pass(2 * time.Minute)
+		w.wantStops("after another time", "hog")
+	})
+	in(t, hardDisk(), Config{}, func(w *world) { // Nobody can go at first.
+		calls := w.imagesFrom(1000, errAway)
+		w.set(func() { w.otherDisk = 950 * mi })
+		w.pass(10 * time.Minute)
+		if calls() > 60 {
+			t.Errorf("asked %d times in ten minutes", calls())
+		}
+	})
+}
+
+func TestMemoryDoesNotWaitForAReclaimThatPodsyncNeverDoes(t *testing.T) {
+	settings := hardMemory()
+	settings.Hard["nodefs.available"] = hardDisk().Hard["nodefs.available"]
+	in(t, settings, Config{}, func(w *world) {
+		w.pod("hog", 950*mi, 1)
+		w.imagesFrom(1000, errAway)
+		w.set(func() { w.otherDisk = 950 * mi })
+		w.pass(2 * time.Second)
+		w.wantStops("at once", "hog")
+	})
+}
