@@ -77,6 +77,10 @@ func (o *ofBeforeCSI) end(t *testing.T) {
 func (o *ofBeforeCSI) count(again bool, t *testing.T) *prometheus.Registry {
 	t.Helper()
 	if again {
+		o.Volumes.mu.Lock()
+		o.Volumes.end() // else it goes on unstaging beside the next one
+		o.Volumes.mu.Unlock()
+		o.Volumes.work.Wait()
 		o.Volumes = o.restarted(t)
 	}
 	reg := prometheus.NewRegistry()
