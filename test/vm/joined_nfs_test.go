@@ -34,7 +34,7 @@ func TestJoinedAClaimOfAnNFSServersDirectoryIsMountedWithItsOptions(t *testing.T
 	runs(t, client, "writer")
 	create(t, client, claimed("reader", "shelf", "cat /v/data/f; "+idles, true))
 	runs(t, client, "reader")
-	want := regexp.MustCompile(`^127\.0\.0\.1:` + nfsSquashed + ` /var/lib/kubelet/pods/[-0-9a-f]+/volumes/kubernetes\.io~nfs/shelf nfs4 (rw|ro),noatime,vers=4\.1,rsize=65536,`)
+	want := regexp.MustCompile(` /var/lib/kubelet/pods/[-0-9a-f]+/volumes/kubernetes\.io~nfs/shelf (rw|ro),noatime .* - nfs4 127\.0\.0\.1:` + nfsSquashed + ` (rw|ro),vers=4\.1,rsize=65536,`)
 	modes := map[string]int{}
 	for _, line := range nfsMounts(t) {
 		found := want.FindStringSubmatch(line)
@@ -50,7 +50,7 @@ func TestJoinedAClaimOfAnNFSServersDirectoryIsMountedWithItsOptions(t *testing.T
 	eventually(t, "the words of mount.nfs", func() error {
 		all := events(t, client, "reason=FailedMount,involvedObject.name=lost")
 		for _, e := range all {
-			if strings.HasPrefix(e.Message, `MountVolume.SetUp failed for volume "nowhere" : mount failed: exit status 32`) &&
+			if strings.HasPrefix(e.Message, `MountVolume.SetUp failed for volume "data" : mount failed: exit status 32`) &&
 				strings.Contains(e.Message, "Mounting arguments: -t nfs -o nfsvers=4.1,noatime,rsize=65536 127.0.0.1:/srv/nfs/nowhere ") && strings.Contains(e.Message, "Output: mount.nfs: ") {
 				t.Logf("%s", e.Message)
 				return nil
