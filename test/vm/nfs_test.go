@@ -103,21 +103,20 @@ func nothingOfNFSIsLeft(t *testing.T) {
 		if all := append(mounts, helpers...); len(all) > 0 {
 			err = errors.Join(err, fmt.Errorf("there run %v", all))
 		}
-		err = errors.Join(err, helperErr)
-		return err
+		return errors.Join(err, helperErr)
 	})
 }
 
 // TestPodsyncsRightsAreEnoughForNFS: podsync as its unit starts it mounts from the kernel's
 // own server by NFS 4 and by NFS 3, with which the host's mount also starts statd.
 func TestPodsyncsRightsAreEnoughForNFS(t *testing.T) {
-	for version, c := range map[string]struct{ config, shown string }{
-		"4": {"vers3=n\n", "vers=4.2,"},
-		"3": {"vers3=y\nvers4=n\n", "vers=3,"},
+	for _, c := range []struct{ version, config, shown string }{
+		{"4", "vers3=n\n", "vers=4.2,"},
+		{"3", "vers3=y\nvers4=n\n", "vers=3,"},
 	} {
-		t.Run("version "+version, func(t *testing.T) {
+		t.Run("version "+c.version, func(t *testing.T) {
 			serveFiles(t, c.config)
-			name := "nfs-v" + version
+			name := "nfs-v" + c.version
 			p := nfsPod(name, idles, ofNFS("files", nfsSquashed, false), ofNFS("seen", nfsSquashed, true), ofNFS("open", nfsOpen, false))
 			mounts := &p.Spec.Containers[0].VolumeMounts
 			*mounts = append(*mounts,
@@ -128,14 +127,14 @@ func TestPodsyncsRightsAreEnoughForNFS(t *testing.T) {
 			defer remove(t, name)
 			full := ready(t, name).Name
 			for command, want := range map[string]string{
-				"echo 1 >/v/files/f && stat -c '%u %g' /v/files/f && cat /v/seen/f": "4001 4001\n1\n",
-				"cat /v/part/of /v/seen/part/of /v/whole":                           "a parta partall of it",
-				"stat -c '%u %g %a' /v/files /v/part":                               "4001 4001 755\n4001 4001 755\n", // nothing is given to the group
-				"stat -c '%u %g %a' /v/open":                                        "0 0 755\n",
-				"stat -c '%u %g' /v/made":                                           "0 0\n",
-				"echo 2 2>&1 >/v/seen/f || true":                                    "sh: can't create /v/seen/f: Read-only file system\n",
-				"grep -c ' /v/files nfs4* rw,.*" + c.shown + "' /proc/mounts":       "1\n",
-				"grep -c ' /v/seen nfs4* ro,' /proc/mounts":                         "1\n",
+				"echo 1 >/v/files/f && stat -c '%u %g' /v/files/f && cat /v/files/f": "4001 4001\n1\n", // seen may know for a while that it is not there
+				"cat /v/part/of /v/seen/part/of /v/whole":                            "a parta partall of it",
+				"stat -c '%u %g %a' /v/files /v/part":                                "4001 4001 755\n4001 4001 755\n", // nothing is given to the group
+				"stat -c '%u %g %a' /v/open":                                         "0 0 755\n",
+				"stat -c '%u %g' /v/made":                                            "0 0\n",
+				"echo 2 2>&1 >/v/seen/f || true":                                     "sh: can't create /v/seen/f: Read-only file system\n",
+				"grep -c ' /v/files nfs4* rw,.*" + c.shown + "' /proc/mounts":        "1\n",
+				"grep -c ' /v/seen nfs4* ro,' /proc/mounts":                          "1\n",
 			} {
 				if out, err := execute(t, full, "", "sh", "-c", command); err != nil || out != want {
 					t.Errorf("%s: %q, want %q (%v)", command, out, want, err)
