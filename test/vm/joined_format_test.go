@@ -169,36 +169,40 @@ func (s *sightings) end() []int {
 	return s.now()
 }
 
-// localClaim is a claim that is bound to a disk of this node, for there is no controller
-// that would bind it.
+// localClaim is a claim that is bound to a disk of this node.
 func localClaim(t *testing.T, client kubernetes.Interface, name, device string) {
 	t.Helper()
-	core, size, none := client.CoreV1(), corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Gi")}, ""
-	once, ext4 := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, "ext4"
+	ext4 := "ext4"
+	boundClaim(t, client, name, corev1.PersistentVolumeSpec{
+		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: device, FSType: &ext4}},
+		NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}}}},
+	})
+}
+
+// boundClaim is a claim that is bound to a PersistentVolume of the same name, for there is no
+// controller that would bind it.
+func boundClaim(t *testing.T, client kubernetes.Interface, name string, spec corev1.PersistentVolumeSpec) {
+	t.Helper()
+	core, none := client.CoreV1(), ""
 	claim, err := core.PersistentVolumeClaims("default").Create(t.Context(), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: &none, AccessModes: once, VolumeName: name, Resources: corev1.VolumeResourceRequirements{Requests: size},
+			StorageClassName: &none, AccessModes: spec.AccessModes, VolumeName: name, Resources: corev1.VolumeResourceRequirements{Requests: spec.Capacity},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	volume, err := core.PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PersistentVolumeSpec{
-			Capacity: size, AccessModes: once, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: name, UID: claim.UID},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: device, FSType: &ext4}},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
-			}}}},
-		},
-	}, metav1.CreateOptions{})
+	spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: name, UID: claim.UID}
+	volume, err := core.PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	volume.Status.Phase, claim.Status.Phase, claim.Status.AccessModes, claim.Status.Capacity = corev1.VolumeBound, corev1.ClaimBound, once, size
+	volume.Status.Phase, claim.Status.Phase, claim.Status.AccessModes, claim.Status.Capacity = corev1.VolumeBound, corev1.ClaimBound, spec.AccessModes, spec.Capacity
 	_, err = core.PersistentVolumes().UpdateStatus(t.Context(), volume, metav1.UpdateOptions{})
 	if err == nil {
 		_, err = core.PersistentVolumeClaims("default").UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})

@@ -30,6 +30,7 @@ var packages = []string{
 	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "iptables",
 	"runc", "containernetworking-plugins", "ca-certificates", "open-iscsi",
 	"selinux-policy-default", "policycoreutils", // of a kernel that is told to use them; see SELinux
+	"nfs-kernel-server", "nfs-common", "rpcbind", // both ends; a test starts them
 }
 
 // label has the policy know containers' types and gives each file its label, by that policy
@@ -43,6 +44,7 @@ var masked = []string{
 	"systemd-udevd.service", "systemd-udevd-kernel.socket", "systemd-udevd-control.socket", "systemd-udev-trigger.service", "systemd-networkd.service",
 	"systemd-logind.service", "getty.target", "systemd-random-seed.service", "systemd-pstore.service", "systemd-binfmt.service",
 	"systemd-update-utmp.service", "systemd-update-utmp-runlevel.service", "e2scrub_reap.service", "timers.target",
+	"nfs-server.service", "nfs-client.target", "nfs-blkmap.service", "rpc-statd-notify.service", "rpcbind.service", "rpcbind.socket",
 }
 
 // files lie in the machine's root directory as they lie here.

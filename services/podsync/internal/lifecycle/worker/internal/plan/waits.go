@@ -117,7 +117,7 @@ func (p *planner) doing(a podstate.Action) (reason, advice string) {
 			return a.Reason, "it starts again after that; polylet logs --previous shows its last words"
 		}
 		return fmt.Sprintf("the container was asked to end and has %d s for it", a.GraceTotalSeconds),
-			"a container that does not end is killed when the period is over"
+			"a container that does not end is killed when the period is over; one that is there even then may wait in the kernel: look whether the servers of its volumes answer"
 	}
 	switch {
 	case a.Kind == podstate.KeepStop:

@@ -278,7 +278,7 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 				w.s.Pod.DeletionGracePeriodSeconds = new(int64)
 				*w.s.Pod.DeletionGracePeriodSeconds = 30
 			}),
-			kind: "termination", object: "a", reason: "30 s", advice: "killed when the period is over",
+			kind: "termination", object: "a", reason: "30 s", advice: "killed when the period is over; one that is there even then may wait in the kernel: look whether the servers of its volumes answer",
 		},
 	} {
 		pod := c.pod
