@@ -50,7 +50,7 @@ func TestJoinedAClaimOfAnNFSServersDirectoryIsMountedWithItsOptions(t *testing.T
 	eventually(t, "the words of mount.nfs", func() error {
 		all := events(t, client, "reason=FailedMount,involvedObject.name=lost")
 		for _, e := range all {
-			if strings.HasPrefix(e.Message, `MountVolume.SetUp failed for volume "data" : mount failed: exit status 32`) &&
+			if strings.HasPrefix(e.Message, `MountVolume.SetUp failed for volume "nowhere" : mount failed: exit status 32`) &&
 				strings.Contains(e.Message, "Mounting arguments: -t nfs -o nfsvers=4.1,noatime,rsize=65536 127.0.0.1:/srv/nfs/nowhere ") && strings.Contains(e.Message, "Output: mount.nfs: ") {
 				t.Logf("%s", e.Message)
 				return nil

@@ -1,6 +1,7 @@
 package podstate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +13,9 @@ import (
 type VolumeError struct {
 	// Volume is its name in the spec.
 	Volume string
-	Err    error
+	// PV is the name of the PersistentVolume that it is, as far as that is known.
+	PV  string
+	Err error
 	// Stands: what was set up before, perhaps by a previous run, is there all the same.
 	Stands bool
 }
@@ -38,16 +41,18 @@ func (e *VolumeStep) Error() string { return e.Step + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *VolumeStep) Unwrap() error { return e.Err }
 
-// Error implements error, in the words that people know.
+// Error implements error, in the words that people know: of a claim's volume they name the
+// PersistentVolume.
 func (e *VolumeError) Error() string {
+	name := cmp.Or(e.PV, e.Volume)
 	if step := (*VolumeStep)(nil); errors.As(e.Err, &step) {
 		failed := " failed"
 		if step.Whole {
 			failed = ""
 		}
-		return fmt.Sprintf("%s%s for volume %q : %v", step.Step, failed, e.Volume, step.Err)
+		return fmt.Sprintf("%s%s for volume %q : %v", step.Step, failed, name, step.Err)
 	}
-	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
+	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", name, e.Err)
 }
 
 // Unwrap returns the cause.

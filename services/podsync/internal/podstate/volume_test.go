@@ -64,3 +64,17 @@ func TestAPodIsRejectedForAVolumeThatTheNodeHasNoRoomFor(t *testing.T) {
 		t.Errorf("%v, %s", is, text)
 	}
 }
+
+func TestAVolumeOfAClaimIsNamedAsItsPersistentVolume(t *testing.T) {
+	failed := &VolumeError{Volume: "data", PV: "pvc-1", Err: errors.New("no")}
+	if got := failed.Error(); got != `MountVolume.SetUp failed for volume "pvc-1" : no` {
+		t.Error(got)
+	}
+	failed.Err = &VolumeStep{Step: "MountVolume.MountDevice", Err: errors.New("no")}
+	if got := failed.Error(); got != `MountVolume.MountDevice failed for volume "pvc-1" : no` {
+		t.Error(got)
+	}
+	if failed.PV = ""; failed.Error() != `MountVolume.MountDevice failed for volume "data" : no` {
+		t.Error(failed)
+	}
+}

@@ -39,6 +39,7 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	if err := e.lacksDevices(t.Pod, c); err != nil {
 		return e.startFailed(ctx, t, reasonConfig, err)
 	}
+	defer endsHook(&t)()
 	id, ip, unseen := e.createAndStart(ctx, t, c)
 	if id == "" {
 		return unseen
@@ -57,6 +58,23 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	t.Hooked(id, podstate.HookFailed)
 	return reason.New(reasonPostStart, fmt.Errorf("postStart hook: %w", err))
+}
+
+// endsHook returns what ends a hook that is told to run and, after a panic, is told nothing else:
+// its container would be neither started nor ended ever after.
+func endsHook(t *Task) func() {
+	told, running := t.Hooked, ""
+	t.Hooked = func(id string, h podstate.Hook) {
+		if running = ""; h == podstate.HookRunning {
+			running = id
+		}
+		told(id, h)
+	}
+	return func() {
+		if running != "" {
+			told(running, podstate.HookFailed)
+		}
+	}
 }
 
 // clear removes what an earlier start left half made, and says whether there is nothing

@@ -57,8 +57,20 @@ func (w *worker) launch(a podstate.Action) {
 	})
 }
 
+// reasonPanicked is of a fault of the agent's own.
+const reasonPanicked = "InternalError"
+
 // do does an action. What panics is the failure of this pod's action.
 func (w *worker) do(life, ctx context.Context, task execute.Task) (result execute.Result, err error) {
+	defer func() {
+		if err == nil || reason.Of(err) != "" {
+			return
+		}
+		err = reason.New(reasonPanicked, err) // All others have one.
+		if task.Pod != nil {
+			w.reg.deps.Events.Pod(task.Pod, v1.EventTypeWarning, reasonPanicked, err.Error())
+		}
+	}()
 	defer contain.Panic(life, fmt.Sprintf("%s of pod %s", task.Action.Kind, task.UID), &err)
 	return w.reg.deps.Executor.Do(life, ctx, task)
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,9 @@ func TestAnActionThatPanicsHasFailedAndTheOtherPodsGoOn(t *testing.T) {
 		r.until("it is tried again", 5*time.Minute, func() bool { return isReady(r.status(hostile.UID)) })
 		if got := contain.Seen() - before; got != 3 {
 			t.Errorf("%d panics were told of", got)
+		}
+		if said := strings.Join(r.e.said(), "\n"); !strings.Contains(said, " Warning InternalError internal error: set up volumes of pod ") {
+			t.Errorf("events: %s", said)
 		}
 	})
 }

@@ -196,16 +196,7 @@ func (c *Volumes) Unmap(ctx context.Context, v volume.Remains) error {
 	if err != nil {
 		return err
 	}
-	st, leave, err := c.enter(ctx, data.id())
-	if err != nil {
-		return err
-	}
-	st.forget(v.Dir, false)
-	err = c.unpublishDevice(ctx, v, data, at)
-	if err == nil {
-		st.forget(v.Dir, true)
-	}
-	leave()
+	err = c.ending(ctx, v, data, func() error { return c.unpublishDevice(ctx, v, data, at) })
 	if err == nil {
 		c.settleSoon(data.id())
 	}

@@ -29,17 +29,23 @@ func (c *Volumes) Teardown(ctx context.Context, v volume.Remains) error {
 	case err != nil:
 		return err
 	}
+	err = c.ending(ctx, v, data, func() error { return c.unpublish(ctx, v, data) })
+	if err == nil && data.persists() {
+		c.settleSoon(data.id())
+	}
+	return err
+}
+
+// ending ends a pod's use of a volume in the volume's turn.
+func (c *Volumes) ending(ctx context.Context, v volume.Remains, data volumeData, end func() error) error {
 	st, leave, err := c.enter(ctx, data.id())
 	if err != nil {
 		return err
 	}
+	defer leave()
 	st.forget(v.Dir, false)
-	if err = c.unpublish(ctx, v, data); err == nil {
+	if err = end(); err == nil {
 		st.forget(v.Dir, true)
-	}
-	leave()
-	if err == nil && data.persists() {
-		c.settleSoon(data.id())
 	}
 	return err
 }

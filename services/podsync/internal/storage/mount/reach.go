@@ -35,12 +35,13 @@ func (k *Kernel) Reach(path string) (found *os.File, at string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("list the mounts that %s may lie on: %w", path, err)
 	}
-	w := way{done: "/", left: strings.Split(path, "/"), asked: map[string]bool{}, own: make(map[int]bool, len(mounts))}
+	w := way{done: "/", left: strings.Split(path, "/"), asked: map[string]bool{}, own: make(map[int]bool, len(mounts)), magic: map[int]bool{}}
 	for _, m := range mounts {
 		if isServed(m.FSType) {
 			w.asked[m.Mountpoint] = true
 		} else {
 			w.own[m.ID] = true
+			w.magic[m.ID] = m.FSType == "proc"
 		}
 	}
 	return w.end()
@@ -73,6 +74,7 @@ type way struct {
 
 	asked map[string]bool // the places of mounts of which somebody is asked
 	own   map[int]bool    // the mounts of which nobody is asked
+	magic map[int]bool    // those of them with links that lead elsewhere than they read
 }
 
 // step goes on by one name, or says that somebody is asked there: also by a mount that has come
@@ -90,11 +92,16 @@ func (w *way) step() (at string, err error) {
 		return "", &os.PathError{Op: "open", Path: next, Err: err}
 	}
 	file := os.NewFile(uintptr(fd), next)
-	if id, err := ID(fd); err != nil || !w.own[id] {
+	id, err := ID(fd)
+	if err != nil || !w.own[id] {
 		_ = file.Close()
 		return next, err
 	}
 	to, isLink := linkOf(fd)
+	if isLink && w.magic[id] && (filepath.IsAbs(to) || strings.HasPrefix(to, "(unreachable)")) {
+		_ = file.Close()
+		return next, nil // Of a process's root, directory or file; who lies there is not known.
+	}
 	if !isLink {
 		_ = w.here.Close()
 		w.here, w.done = file, next

@@ -131,3 +131,17 @@ func TestAPathOfTheNodeItselfAsksNobody(t *testing.T) {
 		t.Errorf("%q, %v", at, err)
 	}
 }
+
+// What they read as is of the process's own root.
+func TestALinkOfAProcessIsNotTakenByWhatItReadsAs(t *testing.T) {
+	k := &Kernel{}
+	own := fmt.Sprintf("/proc/%d/root", os.Getpid())
+	for path, want := range map[string]string{own: own, own + "/etc": own, "/proc/self/cwd/x": fmt.Sprintf("/proc/%d/cwd", os.Getpid())} {
+		if at, err := k.AskedAt(path); at != want || err != nil {
+			t.Errorf("%s: %q, %v", path, at, err)
+		}
+	}
+	if at, err := k.AskedAt("/proc/sys/kernel"); at != "" || err != nil {
+		t.Errorf("what is no link is asked for at %q, %v", at, err)
+	}
+}

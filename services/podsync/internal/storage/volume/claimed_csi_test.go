@@ -69,9 +69,9 @@ func TestAVolumeOfAClaimIsItsDriversOnceItIsAttached(t *testing.T) {
 	f.bind("c", "pv", csiPV())
 	pod := podWith(claimVolume("v", "c"))
 	d.attach = &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: errors.New("not yet")}
-	fails(t, f.set.Setup(t.Context(), pod), `MountVolume.WaitForAttach failed for volume "v" : not yet`)
+	fails(t, f.set.Setup(t.Context(), pod), `MountVolume.WaitForAttach failed for volume "pv" : not yet`)
 	d.attach, d.set = nil, errors.New("broken")
-	fails(t, f.set.Setup(t.Context(), pod), `MountVolume.SetUp failed for volume "v" : broken`)
+	fails(t, f.set.Setup(t.Context(), pod), `MountVolume.SetUp failed for volume "pv" : broken`)
 	if _, kept := f.set.keptBound("uid-1", "v"); kept {
 		t.Error("it counts as used, and is not")
 	}
@@ -226,7 +226,7 @@ func TestWhyAVolumeForOnePodIsKeptFromAnotherItsDriverSaysFirst(t *testing.T) {
 	if err := f.set.Setup(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, f.set.Setup(t.Context(), second), `MountVolume.SetUp failed for volume "v" : `+errRefused.Error())
+	fails(t, f.set.Setup(t.Context(), second), `MountVolume.SetUp failed for volume "pv" : `+errRefused.Error())
 	if _, kept := f.set.keptBound("uid-2", "v"); kept {
 		t.Error("the second pod counts as one that has it")
 	}
@@ -235,7 +235,7 @@ func TestWhyAVolumeForOnePodIsKeptFromAnotherItsDriverSaysFirst(t *testing.T) {
 func TestWithoutCSIDriversAVolumeOfOneIsRefused(t *testing.T) {
 	f := newFixture(t)
 	f.bind("c", "pv", csiPV())
-	fails(t, f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))), `MountVolume.SetUp failed for volume "v" : this node has no CSI drivers`)
+	fails(t, f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))), `MountVolume.SetUp failed for volume "pv" : this node has no CSI drivers`)
 }
 
 func TestADeviceOfAClaimIsGivenAsADeviceAndTakenBack(t *testing.T) {
@@ -243,7 +243,7 @@ func TestADeviceOfAClaimIsGivenAsADeviceAndTakenBack(t *testing.T) {
 	block := v1.PersistentVolumeBlock
 	f.bind("c", "pv", csiPV()).Spec.VolumeMode = &block
 	pod := podWith(claimVolume("v", "c"))
-	fails(t, f.set.Setup(t.Context(), pod), `MountVolume.SetUp failed for volume "v" : volume v has volumeMode Block, but is specified in volumeMounts`)
+	fails(t, f.set.Setup(t.Context(), pod), `MountVolume.SetUp failed for volume "pv" : volume v has volumeMode Block, but is specified in volumeMounts`)
 	pod.Spec.Containers[0].VolumeMounts, pod.Spec.Containers[0].VolumeDevices = nil, []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}
 	if err := f.set.Setup(t.Context(), pod); err != nil {
 		t.Fatal(err)

@@ -66,12 +66,12 @@ func TestWhatIsNotYetBoundIsAwaited(t *testing.T) {
 	pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 		MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{"m"}}},
 	}}}}
-	try(`MountVolume.NodeAffinity check failed for volume "v" : no matching NodeSelectorTerms`, "")
+	try(`MountVolume.NodeAffinity check failed for volume "pv" : no matching NodeSelectorTerms`, "")
 	f.claims.node.Labels[v1.LabelHostname] = "m"
 	pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{CephFS: &v1.CephFSPersistentVolumeSource{}}
-	try(`MountVolume.SetUp failed for volume "v" : PersistentVolume pv is of the kind cephfs, which this node does not support; use csi, nfs, iscsi, fc, hostPath or local`, "")
+	try(`MountVolume.SetUp failed for volume "pv" : PersistentVolume pv is of the kind cephfs, which this node does not support; use csi, nfs, iscsi, fc, hostPath or local`, "")
 	pv.Name, pv.Spec.PersistentVolumeSource = "../pv", localPV("/")
-	try(`MountVolume.SetUp failed for volume "v" : PersistentVolume "../pv" cannot be a directory's name`, "")
+	try(`MountVolume.SetUp failed for volume "../pv" : PersistentVolume "../pv" cannot be a directory's name`, "")
 }
 
 // TestAClaimThatNoContainerMountsIsNotWaitedFor: the kubelet leaves it alone, until a
@@ -137,7 +137,7 @@ func TestWhatAPreviousRunHasSetUpStands(t *testing.T) {
 	f.set = f.restarted()
 	f.bind("l", "another", localPV("/"))
 	err := f.set.Setup(t.Context(), pod)
-	fails(t, err, `MountVolume.SetUp failed for volume "l" : error processing PVC ns/l: it is bound to another now, and the pod was given pv-l; delete the pod`)
+	fails(t, err, `MountVolume.SetUp failed for volume "another" : error processing PVC ns/l: it is bound to another now, and the pod was given pv-l; delete the pod`)
 }
 
 func TestALocalVolumeThatWasNotMountedDoesNotStand(t *testing.T) {
@@ -344,7 +344,7 @@ func TestAPersistentVolumeOfTheHostTakesNoMountOptions(t *testing.T) {
 	f := newFixture(t)
 	f.bind("c", "pv", hostPathPV("/")).Spec.MountOptions = []string{"ro"}
 	fails(t, f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))),
-		`MountVolume.MountOptionSupport check failed for volume "v" : mount options are not supported for this volume type`)
+		`MountVolume.MountOptionSupport check failed for volume "pv" : mount options are not supported for this volume type`)
 }
 
 func TestAClaimCountsAsAMount(t *testing.T) {

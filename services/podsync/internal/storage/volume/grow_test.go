@@ -63,7 +63,7 @@ func TestAVolumeOfAClaimGrowsBeforeItCountsAsSetUp(t *testing.T) {
 	pod := podWith(claimVolume("v", "c"))
 	for range 2 {
 		err := f.set.Setup(t.Context(), pod)
-		fails(t, err, `MountVolume.Setup failed while expanding volume for volume "v" : no`)
+		fails(t, err, `MountVolume.Setup failed while expanding volume for volume "pv" : no`)
 		if failed := (podstate.VolumeErrors)(nil); !errors.As(err, &failed) || len(failed.Standing()) != 0 {
 			t.Error("its pod uses it before it is grown")
 		}

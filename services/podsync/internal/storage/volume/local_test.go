@@ -110,7 +110,7 @@ func TestWhatIsNoDirectoryIsNoLocalVolume(t *testing.T) {
 		dir + "/file": "only directory and block device are supported",
 	} {
 		f.bind("c", "pv", localPV(path))
-		fails(t, f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))), `MountVolume.SetUp failed for volume "v" : `+want)
+		fails(t, f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))), `MountVolume.SetUp failed for volume "pv" : `+want)
 	}
 	f.bind("c", "pv", localPV(dir)).Spec.MountOptions = []string{"data=journal"}
 	if err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))); err == nil || !strings.Contains(err.Error(), `mount option "data=journal" is none`) {

@@ -75,7 +75,7 @@ func TestADirectoryIsNoDevice(t *testing.T) {
 	dir := t.TempDir()
 	pv := f.bind("c", "pv", localPV(dir))
 	pv.Spec.VolumeMode = &block
-	fails(t, f.set.Setup(t.Context(), usesDevice()), `MapVolume.MapPodDevice failed for volume "v" : `+dir+` is a directory, and the volume is one of volumeMode Block`)
+	fails(t, f.set.Setup(t.Context(), usesDevice()), `MapVolume.MapPodDevice failed for volume "pv" : `+dir+` is a directory, and the volume is one of volumeMode Block`)
 	if err := claims.CheckKind(pv); err != nil {
 		t.Error(err)
 	}

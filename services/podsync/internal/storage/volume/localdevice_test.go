@@ -122,7 +122,7 @@ func TestAFilesystemsNameIsNoPathOfAProgram(t *testing.T) {
 	f := onDevice(t)
 	f.bind("c", "pv", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: f.device, FSType: ptr.To("x/../../tmp/evil")}})
 	fails(t, f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))),
-		`MountVolume.SetUp failed for volume "v" : "x/../../tmp/evil" is no filesystem's name`)
+		`MountVolume.SetUp failed for volume "pv" : "x/../../tmp/evil" is no filesystem's name`)
 }
 
 // TestADeviceThatWasMountedForAPodThatWasNotIsReleased: podsync was killed between the

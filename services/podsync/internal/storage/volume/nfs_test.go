@@ -88,7 +88,7 @@ func TestAnNFSServerThatRefusesLeavesNothingAndIsTold(t *testing.T) {
 	f.bind("c", "pv", nfsPV("s", "/d"))
 	pod := podWith(nfsVolume("v", v1.NFSVolumeSource{Server: "s", Path: "/d"}), claimVolume("c", "c"))
 	err := f.set.Setup(t.Context(), pod)
-	fails(t, err, `MountVolume.SetUp failed for volume "v" : mount failed: exit status 32; MountVolume.SetUp failed for volume "c" : mount failed: exit status 32`)
+	fails(t, err, `MountVolume.SetUp failed for volume "v" : mount failed: exit status 32; MountVolume.SetUp failed for volume "pv" : mount failed: exit status 32`)
 	for _, dir := range []string{"v", "pv"} {
 		if _, err := os.Lstat(f.set.volumeDir("uid-1", pluginNFS, dir)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", dir, err)

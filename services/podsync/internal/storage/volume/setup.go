@@ -219,7 +219,11 @@ func (st *podState) recorded(name string, r result) *podstate.VolumeError {
 		if _, known := st.paths[name]; !known && r.Path != "" {
 			st.paths[name] = r.Path
 		}
-		return &podstate.VolumeError{Volume: name, Err: r.err, Stands: st.paths[name] != ""}
+		failed := &podstate.VolumeError{Volume: name, Err: r.err, Stands: st.paths[name] != ""}
+		if r.pv != nil {
+			failed.PV = r.pv.Name
+		}
+		return failed
 	}
 	st.paths[name] = r.Path
 	delete(st.since, name)
