@@ -55,8 +55,11 @@ type Threshold struct {
 	Text string
 	// Grace is how long it may be met before it counts; 0 for hard thresholds.
 	Grace time.Duration
-	// Hard is whether it is a hard threshold.
+	// Hard is whether it is a hard threshold, or a soft one without a grace period, which acts
+	// as one.
 	Hard bool
+	// Soft is whether it is of evictionSoft: of those nothing is kept from allocatable.
+	Soft bool
 }
 
 // Enough is what has to be left after something was done about the threshold.
@@ -90,10 +93,11 @@ func Parse(s Settings) ([]Threshold, error) {
 		if _, given := s.SoftGrace[t.Signal]; !given {
 			wrong = append(wrong, invalid("evictionSoftGracePeriod", t.Signal, "", "a duration such as 1m30s, since evictionSoft has this signal"))
 		}
-		// Without a grace period it is a hard one, as for a kubelet.
+		// Without a grace period it acts as a hard one, as with a kubelet.
 		t.Grace = graces[t.Signal]
 		t.Hard = t.Grace == 0
 		if !slices.Contains(out, t) {
+			t.Soft = true
 			out = append(out, t)
 		}
 	}
@@ -151,19 +155,20 @@ func reclaim(thresholds []Threshold, minimum map[string]string, wrong *[]error) 
 	}
 }
 
-// withAllocatable gives the memory of all pods the hard threshold of the node's,
+// withAllocatable gives the memory of all pods the hard thresholds of the node's,
 // unless it has one of its own.
 func withAllocatable(thresholds []Threshold, enforced bool) []Threshold {
-	has := func(signal string) int {
-		return slices.IndexFunc(thresholds, func(t Threshold) bool { return t.Hard && t.Signal == signal })
-	}
-	i := has(Memory)
-	if !enforced || i < 0 || has(AllocatableMemory) >= 0 {
+	own := slices.ContainsFunc(thresholds, func(t Threshold) bool { return t.Hard && t.Signal == AllocatableMemory })
+	if !enforced || own {
 		return thresholds
 	}
-	t := thresholds[i]
-	t.Signal = AllocatableMemory
-	return append(thresholds, t)
+	for _, t := range thresholds {
+		if t.Hard && t.Signal == Memory {
+			t.Signal = AllocatableMemory
+			thresholds = append(thresholds, t)
+		}
+	}
+	return thresholds
 }
 
 // unknown says which signals a field may name.

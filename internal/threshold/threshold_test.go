@@ -20,7 +20,7 @@ func TestThresholdsAreReadFromTheConfiguration(t *testing.T) {
 	want := []Threshold{
 		{Signal: "memory.available", Amount: Amount{Quantity: 100 << 20}, Text: "100Mi", Hard: true},
 		{Signal: "nodefs.available", Amount: Amount{Percent: 10}, Reclaim: Amount{Percent: 5}, Hard: true},
-		{Signal: "memory.available", Amount: Amount{Quantity: 1 << 30}, Text: "1Gi", Grace: 90 * time.Second},
+		{Signal: "memory.available", Amount: Amount{Quantity: 1 << 30}, Text: "1Gi", Grace: 90 * time.Second, Soft: true},
 		{Signal: "allocatableMemory.available", Amount: Amount{Quantity: 100 << 20}, Text: "100Mi", Hard: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -46,6 +46,10 @@ func TestTheMemoryOfAllPodsHasTheHardThresholdOfTheNodes(t *testing.T) {
 		"one of its own": {
 			Settings{Hard: map[string]string{Memory: "10%", AllocatableMemory: "20%"}, PodsEnforced: true},
 			[]Threshold{{Signal: AllocatableMemory, Amount: Amount{Percent: 20}, Hard: true}},
+		},
+		"a soft one beside it that acts at once": {
+			Settings{Hard: map[string]string{Memory: "10%"}, Soft: map[string]string{Memory: "20%"}, SoftGrace: map[string]string{Memory: "0s"}, PodsEnforced: true},
+			[]Threshold{{Signal: AllocatableMemory, Amount: Amount{Percent: 10}, Hard: true}, {Signal: AllocatableMemory, Amount: Amount{Percent: 20}, Hard: true, Soft: true}},
 		},
 		"the node has a soft one only": {Settings{Soft: map[string]string{Memory: "1Gi"}, SoftGrace: map[string]string{Memory: "10s"}, PodsEnforced: true}, nil},
 		"the node has another only":    {Settings{Hard: map[string]string{"imagefs.available": "150Mi"}, PodsEnforced: true}, nil},
@@ -76,9 +80,9 @@ func TestASoftThresholdWithoutAGracePeriodIsHardAsForAKubelet(t *testing.T) {
 	})
 	want := []Threshold{
 		{Signal: "nodefs.available", Amount: Amount{Percent: 10}, Hard: true}, // Both are the same.
-		{Signal: "memory.available", Amount: Amount{Quantity: 200 << 20}, Text: "200Mi", Hard: true},
-		{Signal: "pid.available", Amount: Amount{Percent: 20}, Grace: time.Second},
-		{Signal: "allocatableMemory.available", Amount: Amount{Quantity: 200 << 20}, Text: "200Mi", Hard: true},
+		{Signal: "memory.available", Amount: Amount{Quantity: 200 << 20}, Text: "200Mi", Hard: true, Soft: true},
+		{Signal: "pid.available", Amount: Amount{Percent: 20}, Grace: time.Second, Soft: true},
+		{Signal: "allocatableMemory.available", Amount: Amount{Quantity: 200 << 20}, Text: "200Mi", Hard: true, Soft: true},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)

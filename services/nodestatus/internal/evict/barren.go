@@ -68,7 +68,7 @@ func (l *Loop) learn() *reclaim {
 // found lately; if so, it has that begun.
 func (l *Loop) untried(ctx context.Context, m pressure.Met, layout threshold.Layout) bool {
 	what := eviction.Reclaimable(m.Signal, layout)
-	if l.reclaim != nil || what == (eviction.Reclaim{}) || l.barren[what] != nil && l.barren[what].times >= convincing {
+	if l.reclaim != nil || l.undone.spent || what == (eviction.Reclaim{}) || l.barren[what] != nil && l.barren[what].times >= convincing {
 		return false
 	}
 	l.begin(ctx, m, what)

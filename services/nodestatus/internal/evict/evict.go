@@ -256,8 +256,13 @@ func (l *Loop) look(ctx context.Context) time.Duration {
 		l.limitsAt = now.Add(interval)
 		l.enforceLimits(ctx, frame.Layout)
 	}
-	if known && l.reclaim != nil && l.reclaim.finished() && !short(judgement, pressure.Disk) {
-		l.over(ctx, frame.Signals, now)
+	if known && !short(judgement, pressure.Disk) {
+		switch {
+		case l.reclaim == nil:
+			l.undone.lapse(now)
+		case l.reclaim.finished():
+			l.over(ctx, frame.Signals, now)
+		}
 	}
 	if known {
 		l.relieve(ctx, eviction.Order(judgement.Due), frame)

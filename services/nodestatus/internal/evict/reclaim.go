@@ -79,6 +79,8 @@ func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.L
 		return true
 	}
 	switch {
+	case l.undone.waives():
+		return true
 	case l.undone.owed:
 		if !l.ready(ctx, m) {
 			return false

@@ -158,8 +158,11 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	l.chose(m.Signal)
 	d.consider(ranked)
 	l.announce(ctx, m)
-	if l.reclaim != nil && pressure.KindOf(m.Signal) == pressure.Disk {
-		d.Reclaimed = l.learn().result()
+	if pressure.KindOf(m.Signal) == pressure.Disk {
+		if l.reclaim != nil {
+			d.Reclaimed = l.learn().result()
+		}
+		l.undone.spent = false
 	}
 	if nobody {
 		l.next[m.Signal] = time.Now().Add(interval)

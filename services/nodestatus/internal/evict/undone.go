@@ -27,6 +27,9 @@ type undone struct {
 	// pods, and since is when the first of them was.
 	times int
 	since time.Time
+	// spent: it was asked often enough, and the next pod that is chosen goes without another
+	// try; till then podsync may be away.
+	spent bool
 }
 
 // undone says whether podsync never did a reclaim that has finished, or not all of it.
@@ -54,12 +57,31 @@ func (u *undone) again(now time.Time) (behind bool) {
 
 // takes notes what came of one that has finished, and says whether podsync is to do it again.
 func (u *undone) takes(r *reclaim) bool {
-	if !r.undone() || u.given(time.Now()) {
+	if !r.undone() {
 		*u = undone{}
+		return false
+	}
+	if u.given(time.Now()) {
+		*u = undone{spent: true, at: r.at}
 		return false
 	}
 	u.owed, u.at, u.behind = true, r.at, r.behind
 	return true
+}
+
+// waives says whether podsync is not asked again though it owes a reclaim.
+func (u *undone) waives() bool {
+	if u.owed && u.given(time.Now()) {
+		*u = undone{spent: true, at: u.at}
+	}
+	return u.spent
+}
+
+// lapse forgets what podsync did not reclaim for a shortage that was over by itself.
+func (u *undone) lapse(now time.Time) {
+	if (u.owed || u.spent) && now.Sub(u.at) >= interval {
+		*u = undone{}
+	}
 }
 
 // forgets says whether a reclaim that has finished is to be done again, and is done with it if so.

@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 )
 
 // errAway is what a reclaim comes to whose podsync is away, killed, or just started.
@@ -177,5 +179,76 @@ func TestMemoryDoesNotWaitForAReclaimThatPodsyncNeverDoes(t *testing.T) {
 		w.set(func() { w.otherDisk = 950 * mi })
 		w.pass(2 * time.Second)
 		w.wantStops("at once", "hog")
+	})
+}
+
+// killed is a podsync that each reclaim kills.
+type killed struct {
+	*world
+	away     time.Duration
+	back     time.Time
+	reclaims int
+}
+
+func (k *killed) Pods(ctx context.Context) (Pods, error) {
+	if time.Now().Before(k.back) {
+		return Pods{}, errAway
+	}
+	return k.world.Pods(ctx)
+}
+
+func (k *killed) Reclaim(context.Context, eviction.Reclaim) (Reclaimed, error) {
+	if time.Now().Before(k.back) {
+		return Reclaimed{}, errAway
+	}
+	k.reclaims++
+	time.Sleep(300 * time.Millisecond)
+	k.back = time.Now().Add(k.away)
+	return Reclaimed{}, errAway
+}
+
+func TestAPodsyncThatEachReclaimKillsSparesNobodyForLong(t *testing.T) {
+	for away, within := range map[time.Duration]time.Duration{
+		500 * time.Millisecond: 15 * time.Second, 10 * time.Second: time.Minute, 30 * time.Second: 2 * time.Minute,
+		time.Minute: 3 * time.Minute, 5 * time.Minute: 11 * time.Minute,
+	} {
+		in(t, hardDisk(), Config{}, func(w *world) {
+			k := &killed{world: w, away: away}
+			w.loop.deps.Podsync = k
+			w.pod("hog", 1, 950*mi)
+			w.pass(within)
+			w.wantStops(fmt.Sprint("away for ", away), "hog")
+			if k.reclaims > 2+convincing { // one more for what it has left
+				t.Errorf("away for %s: killed %d times", away, k.reclaims)
+			}
+		})
+	}
+}
+
+// Else the first reclaim of another shortage that podsync does not do would count as its last.
+func TestWhatPodsyncDidNotReclaimIsForgottenWhenRoomCameByItself(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.set(func() { w.otherDisk, w.reclaimErr = 420*mi, errAway })
+		w.pass(2200 * time.Millisecond)
+		w.set(func() { w.otherDisk = 0 })
+		w.pass(time.Hour)
+		w.wantStops("room came by itself")
+		made := 0
+		w.set(func() {
+			w.epoch, w.barren, w.reclaimErr = 1, true, nil
+			w.reclaims = func() {
+				w.set(func() {
+					if made++; made == 1 {
+						w.epoch = 2
+					} else {
+						w.barren, w.otherDisk = false, 100*mi
+					}
+				})
+			}
+			w.otherDisk = 420 * mi
+		})
+		w.pass(30 * time.Second)
+		w.wantStops("images can be freed")
 	})
 }

@@ -125,7 +125,7 @@ func reserved(cfg Config, capacity v1.ResourceList) v1.ResourceList {
 		case "nodefs.available":
 			name = v1.ResourceEphemeralStorage
 		}
-		if name == "" || !t.Hard {
+		if name == "" || !t.Hard || t.Soft {
 			continue
 		}
 		total := capacity[name]

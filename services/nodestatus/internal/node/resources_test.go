@@ -3,6 +3,11 @@ package node
 import (
 	"strings"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/polylet/polylet/internal/threshold"
 )
 
 func TestMoreThanThereIsMayNotBeReserved(t *testing.T) {
@@ -23,5 +28,22 @@ func TestMoreThanThereIsMayNotBeReserved(t *testing.T) {
 	}
 	if err := CheckReservation(Config{KubeReserved: list("pid", "1")}, &Machine{Cores: 1}); err != nil {
 		t.Errorf("how many there are is not known: %v", err)
+	}
+}
+
+// As a kubelet keeps back what evictionHard says, and no more.
+func TestASoftThresholdWithoutAGracePeriodIsNotKeptFromAllocatable(t *testing.T) {
+	thresholds, err := threshold.Parse(threshold.Settings{
+		Hard:      map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"},
+		Soft:      map[string]string{"memory.available": "1Gi", "nodefs.available": "15%"},
+		SoftGrace: map[string]string{"memory.available": "0s", "nodefs.available": "0s"}, PodsEnforced: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := v1.ResourceList{v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourceEphemeralStorage: resource.MustParse("100Gi")}
+	got := reserved(Config{Thresholds: thresholds}, total)
+	if memory, disk := got[v1.ResourceMemory], got[v1.ResourceEphemeralStorage]; memory.String() != "100Mi" || disk.String() != "10737418400" {
+		t.Errorf("kept back: memory %s, disk %s", memory.String(), disk.String())
 	}
 }
