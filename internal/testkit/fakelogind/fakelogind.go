@@ -43,6 +43,8 @@ type Server struct {
 	sent      []*os.File // this process' own ends of locks, while they may not be sent yet
 	given     []*os.File // the ends that tell when a lock is let go
 	changed   chan struct{}
+	closed    bool           // no lock is given any more
+	watched   sync.WaitGroup // the locks that are
 }
 
 // PolicyFile is the name of a file in the directory of Start with rules of who may send
@@ -112,15 +114,17 @@ func (s *Server) Close() {
 	_ = s.daemon.Wait()
 	s.mu.Lock()
 	sent, given := s.sent, s.given
+	s.closed = true
 	s.mu.Unlock()
 	for _, file := range sent {
 		_ = file.Close() // It may be: what holds a lock now is nobody of the fake's.
 	}
 	// A lock whose answer comes after its call's deadline is lost in the D-Bus library,
-	// and stays open: nobody waits for that here.
+	// and stays open: it has a second here.
 	for _, reader := range given {
 		_ = reader.SetReadDeadline(time.Now().Add(time.Second)) // It may be closed.
 	}
+	s.watched.Wait()
 }
 
 // Prepare says that the machine prepares for its shutdown, or that it was called off.
@@ -156,6 +160,10 @@ func (s *Server) AwaitHeld(ctx context.Context, want int) error {
 func (s *Server) change(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.changeLocked(do)
+}
+
+func (s *Server) changeLocked(do func()) {
 	do()
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -167,25 +175,27 @@ type manage struct{ s *Server }
 // Inhibit gives a lock, which is held until its descriptor is closed.
 func (m manage) Inhibit(what, who, why, mode string) (dbus.UnixFD, *dbus.Error) {
 	m.s.mu.Lock()
-	preparing := m.s.preparing
-	m.s.mu.Unlock()
-	if preparing {
+	defer m.s.mu.Unlock()
+	if m.s.closed {
+		return 0, dbus.MakeFailedError(errors.New("it has ended"))
+	}
+	if m.s.preparing {
 		return 0, dbus.NewError("org.freedesktop.login1.OperationInProgress", []any{"The operation inhibition has been requested for is already running"})
 	}
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return 0, dbus.MakeFailedError(err)
 	}
-	m.s.change(func() {
+	m.s.changeLocked(func() {
 		m.s.asked = append(m.s.asked, strings.Join([]string{what, who, why, mode}, ":"))
 		m.s.held++
 		m.s.sent, m.s.given = append(m.s.sent, writer), append(m.s.given, reader)
 	})
-	go func() {
+	m.s.watched.Go(func() {
 		_, _ = reader.Read(make([]byte, 1)) // Until the other side is closed.
 		_ = reader.Close()
 		m.s.change(func() { m.s.held-- })
-	}()
+	})
 	fd := dbus.UnixFD(writer.Fd()) //nolint:gosec // A descriptor.
 	// It is sent after this returns, and this process' own must go then.
 	time.AfterFunc(time.Second, func() { _ = writer.Close() })
