@@ -20,6 +20,33 @@ import (
 	"github.com/polylet/polylet/internal/testkit/golden"
 )
 
+// A gate that another service uses is observed anew: else a node test that draws it fails one day.
+func TestWhatWasObservedOfAGateIsWhoUsesItNow(t *testing.T) {
+	seen, err := os.ReadFile("../../docs/configuration-observed.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, observed := 0, configgen.Observed(string(seen))
+	_, _, gates := kubeletconfig.Effects()
+	for gate, e := range gates {
+		row := observed[kubeletconfig.GatePrefix+gate]
+		if row == "" || strings.HasPrefix(row, "refused") {
+			continue
+		}
+		checked++
+		want := "nothing started again"
+		if e.State == kubeletconfig.Used {
+			want = e.Who + " started again"
+		}
+		if !strings.HasPrefix(row, want) {
+			t.Errorf("%s: %s; it is to be %q: make observed", gate, row, want)
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d gates are checked", checked)
+	}
+}
+
 // TestThePageOfTheConfigurationHasEachField: -update writes the table anew. What was
 // observed a node test has written (make observed).
 func TestThePageOfTheConfigurationHasEachField(t *testing.T) {
