@@ -155,16 +155,17 @@ func reclaim(thresholds []Threshold, minimum map[string]string, wrong *[]error) 
 	}
 }
 
-// withAllocatable gives the memory of all pods the hard thresholds of the node's,
-// unless it has one of its own.
+// withAllocatable gives the memory of all pods the hard thresholds of the node's, beside those
+// of its own, as a kubelet does.
 func withAllocatable(thresholds []Threshold, enforced bool) []Threshold {
-	own := slices.ContainsFunc(thresholds, func(t Threshold) bool { return t.Hard && t.Signal == AllocatableMemory })
-	if !enforced || own {
+	if !enforced {
 		return thresholds
 	}
 	for _, t := range thresholds {
-		if t.Hard && t.Signal == Memory {
-			t.Signal = AllocatableMemory
+		if !t.Hard || t.Signal != Memory {
+			continue
+		}
+		if t.Signal = AllocatableMemory; !slices.Contains(thresholds, t) {
 			thresholds = append(thresholds, t)
 		}
 	}

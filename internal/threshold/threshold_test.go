@@ -45,7 +45,11 @@ func TestTheMemoryOfAllPodsHasTheHardThresholdOfTheNodes(t *testing.T) {
 		},
 		"one of its own": {
 			Settings{Hard: map[string]string{Memory: "10%", AllocatableMemory: "20%"}, PodsEnforced: true},
-			[]Threshold{{Signal: AllocatableMemory, Amount: Amount{Percent: 20}, Hard: true}},
+			[]Threshold{{Signal: AllocatableMemory, Amount: Amount{Percent: 20}, Hard: true}, {Signal: AllocatableMemory, Amount: Amount{Percent: 10}, Hard: true}},
+		},
+		"the same of its own": {
+			Settings{Hard: map[string]string{Memory: "10%", AllocatableMemory: "10%"}, PodsEnforced: true},
+			[]Threshold{{Signal: AllocatableMemory, Amount: Amount{Percent: 10}, Hard: true}},
 		},
 		"a soft one beside it that acts at once": {
 			Settings{Hard: map[string]string{Memory: "10%"}, Soft: map[string]string{Memory: "20%"}, SoftGrace: map[string]string{Memory: "0s"}, PodsEnforced: true},

@@ -33,6 +33,25 @@ func (w *world) imagesFrom(n int, err error) (calls func() int) {
 	return func() int { return made }
 }
 
+// anewAfterAReclaim has podsync started anew after the first reclaim, which found nothing; the
+// next one frees enough.
+func (w *world) anewAfterAReclaim() (calls func() int) {
+	made := 0
+	w.set(func() {
+		w.epoch, w.barren = 1, true
+		w.reclaims = func() {
+			w.set(func() {
+				if made++; made == 1 {
+					w.epoch = 2
+				} else {
+					w.barren, w.otherDisk = false, 100*mi
+				}
+			})
+		}
+	})
+	return func() int { return made }
+}
+
 func TestAPodsyncThatIsKilledWhileItReclaimsIsAskedAgainBeforeAPodGoes(t *testing.T) {
 	in(t, hardDisk(), Config{}, func(w *world) {
 		w.pod("hog", 1, 500*mi)
@@ -115,23 +134,11 @@ func TestWhatAPodsyncHasReclaimedThatWasStartedAnewSinceIsNotAllThatThereIs(t *t
 	in(t, hardDisk(), Config{}, func(w *world) {
 		w.pod("hog", 1, 500*mi)
 		w.otherDisk = 420 * mi
-		made := 0
-		w.set(func() {
-			w.epoch, w.barren = 1, true
-			w.reclaims = func() {
-				w.set(func() {
-					if made++; made == 1 {
-						w.epoch = 2
-					} else {
-						w.barren, w.otherDisk = false, 100*mi
-					}
-				})
-			}
-		})
+		calls := w.anewAfterAReclaim()
 		w.pass(30 * time.Second)
 		w.wantStops("images can be freed")
-		if made != 2 {
-			t.Errorf("reclaimed %d times", made)
+		if calls() != 2 {
+			t.Errorf("reclaimed %d times", calls())
 		}
 	})
 }
@@ -234,20 +241,8 @@ func TestWhatPodsyncDidNotReclaimIsForgottenWhenRoomCameByItself(t *testing.T) {
 		w.set(func() { w.otherDisk = 0 })
 		w.pass(time.Hour)
 		w.wantStops("room came by itself")
-		made := 0
-		w.set(func() {
-			w.epoch, w.barren, w.reclaimErr = 1, true, nil
-			w.reclaims = func() {
-				w.set(func() {
-					if made++; made == 1 {
-						w.epoch = 2
-					} else {
-						w.barren, w.otherDisk = false, 100*mi
-					}
-				})
-			}
-			w.otherDisk = 420 * mi
-		})
+		w.anewAfterAReclaim()
+		w.set(func() { w.reclaimErr, w.otherDisk = nil, 420*mi })
 		w.pass(30 * time.Second)
 		w.wantStops("images can be freed")
 	})

@@ -9,6 +9,9 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
 
+// ReasonPanicked is that of an action which failed by a fault of podsync's own.
+const ReasonPanicked = "InternalError"
+
 // Kind is what an action does.
 type Kind string
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/internal/contain"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/reason"
@@ -89,24 +90,26 @@ func namespaceOf(pod *v1.Pod) string {
 
 // Do carries one action out. ctx ends the action; life is the process's: until
 // it ends, what the action did is observed before Do returns, however long the
-// runtime takes to say. Errors have a reason.
-func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
+// runtime takes to say. Errors have a reason. What panics is this pod's failure.
+func (e *Executor) Do(life, ctx context.Context, t Task) (_ Result, err error) {
+	defer func() { err = e.told(t, err) }()
+	defer contain.Panic(life, t.name(), &err)
 	switch t.Action.Kind {
 	case podstate.PullImage:
 		return e.pull(ctx, t)
 	case podstate.SetupVolumes:
 		return Result{}, e.setupVolumes(ctx, t)
 	case podstate.MakeSandbox:
-		return Result{}, e.observed(life, t, e.makeSandbox(ctx, t))
+		return Result{}, e.observed(life, t, func() error { return e.makeSandbox(ctx, t) })
 	case podstate.StartContainer:
-		return Result{}, e.observed(life, t, e.startContainer(life, ctx, t))
+		return Result{}, e.observed(life, t, func() error { return e.startContainer(life, ctx, t) })
 	case podstate.BeginStop:
 		e.beginStop(life, ctx, t)
 		return Result{}, nil
 	case podstate.KillContainer:
-		return Result{}, e.observed(life, t, e.killContainer(ctx, t))
+		return Result{}, e.observed(life, t, func() error { return e.killContainer(ctx, t) })
 	case podstate.StopSandbox:
-		return Result{}, e.observed(life, t, e.stopSandbox(ctx, t))
+		return Result{}, e.observed(life, t, func() error { return e.stopSandbox(ctx, t) })
 	case podstate.KeepStop:
 		return Result{}, e.keepStop(ctx, t)
 	case podstate.KeepStatus:
@@ -114,9 +117,9 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 	case podstate.KeepAllocation, podstate.RaiseCgroup, podstate.ResizeContainer, podstate.FitCgroup:
 		return e.resize(life, ctx, t)
 	case podstate.RemoveContainer:
-		return Result{}, e.observed(life, t, e.removeContainer(ctx, t))
+		return Result{}, e.observed(life, t, func() error { return e.removeContainer(ctx, t) })
 	case podstate.RemoveSandbox:
-		return Result{}, e.observed(life, t, e.removeSandbox(ctx, t))
+		return Result{}, e.observed(life, t, func() error { return e.removeSandbox(ctx, t) })
 	case podstate.TeardownVolumes:
 		return Result{}, reason.New("FailedUnmount", e.deps.Volumes.Teardown(ctx, t.UID, namespaceOf(t.Pod)))
 	case podstate.RemoveCgroup:
@@ -157,11 +160,29 @@ func (e *Executor) keepStatus(parent context.Context, t Task) error {
 
 // observed makes sure, after a failure that may have had an effect all the
 // same, that the pod is looked at before the action counts as done.
-func (e *Executor) observed(life context.Context, t Task, err error) error {
-	if err != nil {
-		e.deps.Observer.RefreshUntilSeen(life, t.UID)
+func (e *Executor) observed(life context.Context, t Task, do func() error) (err error) {
+	defer func() {
+		if err != nil {
+			e.deps.Observer.RefreshUntilSeen(life, t.UID)
+		}
+	}()
+	defer contain.Panic(life, t.name(), &err)
+	return do()
+}
+
+// name is what is done of whom.
+func (t Task) name() string { return fmt.Sprintf("%s of pod %s", t.Action.Kind, t.UID) }
+
+// told gives a failure without a reason, which has panicked, one, and tells of it: all others
+// have theirs.
+func (e *Executor) told(t Task, err error) error {
+	if err == nil || reason.Of(err) != "" {
+		return err
 	}
-	return err
+	if t.Pod != nil {
+		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, podstate.ReasonPanicked, err.Error())
+	}
+	return reason.New(podstate.ReasonPanicked, err)
 }
 
 // sawContainer looks at a container after something was done to it, unless an

@@ -91,7 +91,7 @@ func (e *Executor) resize(life, ctx context.Context, t Task) (Result, error) {
 	case podstate.RaiseCgroup:
 		return Result{}, e.raiseCgroup(ctx, t)
 	case podstate.ResizeContainer:
-		return Result{}, e.observed(life, t, e.resizeContainer(ctx, t))
+		return Result{}, e.observed(life, t, func() error { return e.resizeContainer(ctx, t) })
 	default:
 		return Result{}, e.fitCgroup(ctx, t)
 	}

@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/internal/contain"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/execute"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -50,29 +49,11 @@ func (w *worker) launch(a podstate.Action) {
 	w.log.V(1).Info("Begin", "action", a.Kind, "object", a.Object, "attempt", a.Attempt)
 	task := execute.Task{Pod: w.state.Pod, UID: w.uid, Action: a, Order: w.order(), Hooked: w.hooked}
 	w.reg.running.Go(func() {
-		result, err := w.do(life, timeline.Within(ctx, f.step), task)
+		result, err := w.reg.deps.Executor.Do(life, timeline.Within(ctx, f.step), task)
 		o := outcome{action: a, result: result, err: err, cancelled: ctx.Err() != nil}
 		cancel()
 		w.inbox.tell(func(in *told) { in.done = append(in.done, o) })
 	})
-}
-
-// reasonPanicked is of a fault of the agent's own.
-const reasonPanicked = "InternalError"
-
-// do does an action. What panics is the failure of this pod's action.
-func (w *worker) do(life, ctx context.Context, task execute.Task) (result execute.Result, err error) {
-	defer func() {
-		if err == nil || reason.Of(err) != "" {
-			return
-		}
-		err = reason.New(reasonPanicked, err) // All others have one.
-		if task.Pod != nil {
-			w.reg.deps.Events.Pod(task.Pod, v1.EventTypeWarning, reasonPanicked, err.Error())
-		}
-	}()
-	defer contain.Panic(life, fmt.Sprintf("%s of pod %s", task.Action.Kind, task.UID), &err)
-	return w.reg.deps.Executor.Do(life, ctx, task)
 }
 
 // hooked is told by actions how a postStart hook stands.

@@ -269,7 +269,11 @@ func unstarted(t *testing.T, cfg fakecri.Config) *rig {
 	}}
 	r.hostIPs.Store(&[]string{"192.0.2.1"})
 	r.path = filepath.Join(t.TempDir(), "allocations.json") // goes after what writes into it has stopped
-	t.Cleanup(func() { r.stop(); r.rt.Close() })
+	t.Cleanup(func() {
+		r.stop()
+		r.rt.Close()
+		synctest.Wait() // What is being written goes on beyond its context.
+	})
 	return r
 }
 

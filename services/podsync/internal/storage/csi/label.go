@@ -52,17 +52,17 @@ func (c *Volumes) Conflict(ctx context.Context, r volume.Request) error {
 	if !c.labels() || c.check(&w) != nil {
 		return nil
 	}
-	st, leave := c.enterNow(w.id())
-	if st == nil {
-		return nil
-	}
-	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	object, err := c.object(ctx, &w)
 	if err != nil {
 		return nil // what is wrong with the driver is said to who may have the volume
 	}
+	st, leave := c.enterNow(w.id())
+	if st == nil {
+		return nil
+	}
+	defer leave()
 	_, err = c.label(ctx, st, &w, object, volumeData{}, false)
 	return err
 }

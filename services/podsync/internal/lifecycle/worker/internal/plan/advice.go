@@ -10,6 +10,9 @@ import (
 // advice says what a person can do about a failed action.
 func advice(k podstate.Kind, f Failure) string {
 	f.Message = strings.ToLower(f.Message) // once, for all that is looked for in it
+	if f.Reason == podstate.ReasonPanicked {
+		return "podsync's log has the stack: please report it; it is a fault of polylet's, and tried again by itself"
+	}
 	if f.Away {
 		return "start the container runtime; polylet status shows whether it answers"
 	}

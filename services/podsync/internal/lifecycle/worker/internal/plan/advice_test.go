@@ -142,3 +142,12 @@ func TestWhoIsToldThatADriverDoesNotAnswerIsNotSentToFindWhoKeepsAMountBusy(t *t
 		}
 	}
 }
+
+// Else it would be looked for at the runtime, or in the network.
+func TestWhatPanickedIsToBeReported(t *testing.T) {
+	for _, k := range []podstate.Kind{podstate.MakeSandbox, podstate.StartContainer, podstate.TeardownVolumes} {
+		if got := advice(k, Failure{Reason: podstate.ReasonPanicked, Message: "internal error: it panicked: no space left on device"}); !strings.Contains(got, "podsync's log") {
+			t.Errorf("%s: %s", k, got)
+		}
+	}
+}
