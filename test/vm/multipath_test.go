@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -43,12 +42,9 @@ func TestADiskThatTwoPathsLeadToIsGivenToPodsAsItsMultipathDevice(t *testing.T) 
 		t.Errorf("the sessions are %v", n)
 	}
 
-	killed, err := strconv.Atoi(property(t, "polylet-podsync.service", "MainPID"))
-	if err = errors.Join(err, unix.Kill(killed, unix.SIGKILL)); err != nil {
-		t.Fatal(err)
-	}
+	killed := killPodsync(t)
 	eventually(t, "podsync is back", func() error {
-		if now := property(t, "polylet-podsync.service", "MainPID"); now == strconv.Itoa(killed) || now == "0" {
+		if now := property(t, "polylet-podsync.service", "MainPID"); now == killed || now == "0" {
 			return fmt.Errorf("its process is %s", now)
 		}
 		_, err := get(healthz)

@@ -44,7 +44,7 @@ var masked = []string{
 	"systemd-udevd.service", "systemd-udevd-kernel.socket", "systemd-udevd-control.socket", "systemd-udev-trigger.service", "systemd-networkd.service",
 	"systemd-logind.service", "getty.target", "systemd-random-seed.service", "systemd-pstore.service", "systemd-binfmt.service",
 	"systemd-update-utmp.service", "systemd-update-utmp-runlevel.service", "e2scrub_reap.service", "timers.target",
-	"multipathd.service", "multipathd.socket", "open-iscsi.service",
+	"multipathd.service", "multipathd.socket",
 	"nfs-server.service", "nfs-client.target", "nfs-blkmap.service", "rpc-statd-notify.service", "rpcbind.service", "rpcbind.socket",
 }
 
