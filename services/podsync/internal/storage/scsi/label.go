@@ -53,6 +53,9 @@ func (v *Volumes) label(ctx context.Context, w *wanted, p place, stood bool) (se
 	}
 	var stands *string
 	if stood {
+		if kept, is := v.labelKept(w, p); is { // it is counted once what it wants
+			return kept, nil
+		}
 		is, err := v.labelOf(w, p)
 		if err != nil {
 			return selinux.Label{}, err
@@ -62,6 +65,14 @@ func (v *Volumes) label(ctx context.Context, w *wanted, p place, stood bool) (se
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.selinux().Choose(ctx, v.labels[p.path], w.byLabel(), stands)
+}
+
+// labelKept is with which label a pod has a disk's filesystem, if this process has settled that.
+func (v *Volumes) labelKept(w *wanted, p place) (label selinux.Label, is bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	label, is = v.labels[p.path][w.dir]
+	return label, is
 }
 
 // labelOf is with which label a disk's filesystem is mounted in its place. What another agent

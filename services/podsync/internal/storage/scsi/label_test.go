@@ -243,6 +243,50 @@ func TestADiskThatAnotherAgentHasMountedHasTheLabelThatTheKernelKnows(t *testing
 	})
 }
 
+// TestWhatADiskIsWantedWithIsCountedOnce, however often it is looked whether it is there.
+func TestWhatADiskIsWantedWithIsCountedOnce(t *testing.T) {
+	eachKind(t, false, func(t *testing.T, b *labelBench) {
+		first, second := b.wants("uid-1", v1.ReadWriteMany, "s0:c1"), b.wants("uid-2", v1.ReadWriteMany, "s0:c2")
+		for range 3 {
+			b.has(first, false)
+			b.has(second, false)
+		}
+		families, err := b.counted.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "volume_manager_selinux_volume_context_mismatch_warnings_total" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				if got := m.GetGauge().GetValue(); got != 1 {
+					t.Errorf("counted %v times", got)
+				}
+			}
+		}
+		b.ends(first, second)
+	})
+}
+
+// TestADiskKeepsItsLabelWhenAnotherOfItsTargetGoes: what was made for that is noted anew with it.
+func TestADiskKeepsItsLabelWhenAnotherOfItsTargetGoes(t *testing.T) {
+	eachKind(t, true, func(t *testing.T, b *labelBench) {
+		if b.kind == fc {
+			t.Skip("disks of a fabric have nothing in common")
+		}
+		b.make("target.json", `{"1":"sd","2":"sdx"}`)
+		going, stays := b.inline("uid-1", "v", source(2)), b.wants("uid-2", v1.ReadWriteMany, "s0:c1")
+		b.has(going, false)
+		b.has(stays, true)
+		b.takeDown(going)
+		b.settleAll()
+		b.begins()
+		b.has(stays, true)
+		b.ends(stays)
+	})
+}
+
 func TestWhatIsWrongWithLabelsKeepsAPodFromADiskOfItsOwn(t *testing.T) {
 	eachKind(t, false, func(t *testing.T, b *labelBench) {
 		r := b.wants("uid-1", v1.ReadWriteOncePod, "s0:c1", "s0:c2")
