@@ -33,7 +33,8 @@ func TestADiskThatTwoPathsLeadToIsGivenToPodsAsItsMultipathDevice(t *testing.T) 
 	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "disk", MountPath: "/v"}}
 	apply(t, p)
 	defer remove(t, p.Name)
-	before := ready(t, p.Name)
+	ready(t, p.Name)
+	before := known(t, p.Name)
 
 	mounts := mountsOfISCSI(t)
 	device := onMultipath(t, mounts)
@@ -50,6 +51,7 @@ func TestADiskThatTwoPathsLeadToIsGivenToPodsAsItsMultipathDevice(t *testing.T) 
 		_, err := get(healthz)
 		return err
 	})
+	known(t, p.Name)
 	goesOn(t, before, p.Name)
 	if now := mountsOfISCSI(t); !maps.Equal(now, mounts) {
 		t.Errorf("mounted are %v, and were %v", now, mounts)
@@ -105,6 +107,19 @@ func startMultipath(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// known waits until the node's own list has a pod's container, which a podsync that has just
+// started may not have observed yet.
+func known(t *testing.T, name string) (got *corev1.Pod) {
+	t.Helper()
+	eventually(t, "the container of "+name+" is known", func() (err error) {
+		if got, err = pod(name); err == nil && len(got.Status.ContainerStatuses) == 0 {
+			err = fmt.Errorf("the pod's status is %+v", got.Status)
+		}
+		return err
+	})
+	return got
 }
 
 // mountsOfISCSI are the mounts of disks for all pods, and of pods, by their paths.
