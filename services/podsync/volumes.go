@@ -23,9 +23,10 @@ import (
 func (w *wiring) setUpVolumes() {
 	cfg, deps := w.cfg, w.deps
 	w.stale = volume.NewStale(w.events)
+	policy := selinux.NewHost()
 	withCSI := csi.Deps{
 		Stale:   w.stale,
-		SELinux: selinux.NewHost(),
+		SELinux: policy,
 		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: driversPods{w}, Metrics: w.metrics,
 		Cluster: w.objects, Events: w.events,
 	}
@@ -37,14 +38,14 @@ func (w *wiring) setUpVolumes() {
 		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
 		Allocatable: w.node.Allocatable, Pods: w.pods, Spec: w.spec,
 	}
-	withDisks := scsi.Deps{Objects: w.objects, InUse: disksInUse{w}, Mounter: deps.Mounter, Events: w.events}
+	withDisks := scsi.Deps{Objects: w.objects, InUse: disksInUse{w}, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics, SELinux: policy}
 	if _, real := deps.Mounter.(*mount.Kernel); real { // else nobody is asked
 		// What gives files away may take hours, and is no reason for others to wait.
 		withCSI.Apart = apart.New(apart.Config{Most: 32, MostOfOne: 2})
 		with.Apart = apart.New(apart.Config{Most: 32, MostOfOne: 8})
 		withDisks.Apart = apart.New(apart.Config{Most: 32, MostOfOne: 4})
 	}
-	disks := scsi.New(scsi.Config{RootDir: cfg.RootDir}, withDisks)
+	disks := scsi.New(scsi.Config{RootDir: cfg.RootDir, SELinuxMount: cfg.Pods.SELinuxMount}, withDisks)
 	with.Disks, withCSI.Disks = disks, disks
 	w.csi = csi.New(csi.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.Node.Name, Epoch: deps.Epoch, NoController: !cfg.Pods.ControllerAttaches, SELinuxMount: cfg.Pods.SELinuxMount,

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -48,10 +47,7 @@ func TestSELinuxAVolumeForOnePodIsMountedWithTheLabelOfItsPod(t *testing.T) {
 	uses(t, first, label)
 
 	// What this process knows of labels is gone with it.
-	killed, err := strconv.Atoi(property(t, "polylet-podsync.service", "MainPID"))
-	if err = errors.Join(err, unix.Kill(killed, unix.SIGKILL)); err != nil {
-		t.Fatal(err)
-	}
+	killPodsync(t)
 	create(t, client, ofLevel("second", "s0:c3", "labelled"), ofLevel("beside", "s0:c4"))
 	runs(t, client, "beside")
 	eventSays(t, client, "second", fmt.Sprintf("conflicting SELinux labels of volume labelled: %q and %q", label, fileLabel+"s0:c3"))

@@ -16,10 +16,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -271,6 +273,18 @@ func property(t *testing.T, unit, name string) string {
 		t.Fatalf("systemctl show %s: %v", unit, err)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// killPodsync ends it as the kernel does when there is no memory left, and says which process it
+// was.
+func killPodsync(t *testing.T) (killed string) {
+	t.Helper()
+	killed = property(t, "polylet-podsync.service", "MainPID")
+	pid, err := strconv.Atoi(killed)
+	if err = errors.Join(err, unix.Kill(pid, unix.SIGKILL)); err != nil {
+		t.Fatal(err)
+	}
+	return killed
 }
 
 // eventually asks until there is no error, or the machine's timeout is at its

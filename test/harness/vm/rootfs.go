@@ -28,7 +28,7 @@ const (
 // packages are what the machine needs beside the minimal base.
 var packages = []string{
 	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "iptables",
-	"runc", "containernetworking-plugins", "ca-certificates", "open-iscsi",
+	"runc", "containernetworking-plugins", "ca-certificates", "open-iscsi", "multipath-tools",
 	"selinux-policy-default", "policycoreutils", // of a kernel that is told to use them; see SELinux
 	"nfs-kernel-server", "nfs-common", "rpcbind", // both ends; a test starts them
 }
@@ -44,6 +44,7 @@ var masked = []string{
 	"systemd-udevd.service", "systemd-udevd-kernel.socket", "systemd-udevd-control.socket", "systemd-udev-trigger.service", "systemd-networkd.service",
 	"systemd-logind.service", "getty.target", "systemd-random-seed.service", "systemd-pstore.service", "systemd-binfmt.service",
 	"systemd-update-utmp.service", "systemd-update-utmp-runlevel.service", "e2scrub_reap.service", "timers.target",
+	"multipathd.service", "multipathd.socket",
 	"nfs-server.service", "nfs-client.target", "nfs-blkmap.service", "rpc-statd-notify.service", "rpcbind.service", "rpcbind.socket",
 }
 

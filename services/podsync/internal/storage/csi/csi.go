@@ -150,7 +150,7 @@ type state struct {
 	// published are the places where it is as it should be, by this process.
 	published map[string]*placed
 	// labels are with which SELinux labels pods have it, by the places of published.
-	labels map[string]labelled
+	labels selinux.Labels
 }
 
 // placed is a volume in one place.
@@ -245,7 +245,7 @@ func (c *Volumes) hold(id volumeID) *state {
 	defer c.mu.Unlock()
 	st := c.volumes[id]
 	if st == nil {
-		st = &state{turn: make(chan struct{}, 1), published: map[string]*placed{}, staged: map[string]bool{}, labels: map[string]labelled{}}
+		st = &state{turn: make(chan struct{}, 1), published: map[string]*placed{}, staged: map[string]bool{}, labels: selinux.Labels{}}
 		c.volumes[id] = st
 	}
 	st.users++

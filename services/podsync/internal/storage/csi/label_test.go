@@ -14,17 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/storage/selinux/selinuxtest"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
-
-// seLinux is a node with SELinux, or without.
-type seLinux struct{ enabled bool }
-
-func (p seLinux) Enabled() bool { return p.enabled }
-func (seLinux) File() string    { return "u:object_r:container_file_t:s0" }
-
-// labelOf is the label of files that a process of a level may use.
-func labelOf(level string) string { return "u:object_r:container_file_t:" + level }
 
 // labels is a node with SELinux, whose driver mounts volumes with labels.
 func labels(t *testing.T, all bool) (*bench, *prometheus.Registry) {
@@ -33,7 +25,7 @@ func labels(t *testing.T, all bool) (*bench, *prometheus.Registry) {
 	yes := true
 	b.cluster.driver.Spec.SELinuxMount = &yes
 	counted := prometheus.NewRegistry()
-	b.deps.SELinux, b.deps.Metrics, b.cfg.SELinuxMount = seLinux{true}, metrics.New(counted), all
+	b.deps.SELinux, b.deps.Metrics, b.cfg.SELinuxMount = selinuxtest.Policy(true), metrics.New(counted), all
 	return b, counted
 }
 
@@ -58,29 +50,6 @@ func (b *bench) have(t *testing.T, r volume.Request) (volume.Made, error) {
 	return b.Setup(t.Context(), r)
 }
 
-// count are the series of labels that are not zero.
-func count(t *testing.T, counted *prometheus.Registry) (list []string) {
-	t.Helper()
-	families, err := counted.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		name, is := strings.CutPrefix(f.GetName(), "volume_manager_selinux_")
-		for _, m := range f.GetMetric() {
-			if !is || m.GetGauge().GetValue() == 0 {
-				continue
-			}
-			text := strings.TrimSuffix(name, "_total")
-			for _, l := range m.GetLabel() {
-				text += " " + l.GetValue()
-			}
-			list = append(list, text)
-		}
-	}
-	return list
-}
-
 func TestAVolumeIsMountedWithItsPodsLabel(t *testing.T) {
 	b, counted := labels(t, false)
 	made, err := b.have(t, b.wants("uid-1", v1.ReadWriteOncePod, "s0:c1,c2"))
@@ -94,11 +63,11 @@ func TestAVolumeIsMountedWithItsPodsLabel(t *testing.T) {
 	}
 	for _, dir := range []string{b.staging(), b.pvDir("uid-1")} { // as a kubelet reads it
 		raw, err := os.ReadFile(filepath.Join(dir, "vol_data.json"))
-		if err != nil || !strings.Contains(string(raw), `"seLinuxMountContext":"`+labelOf("s0:c1,c2")+`"`) {
+		if err != nil || !strings.Contains(string(raw), `"seLinuxMountContext":"`+selinuxtest.Label("s0:c1,c2")+`"`) {
 			t.Errorf("%s, %v", raw, err)
 		}
 	}
-	if got := count(t, counted); !slices.Equal(got, []string{"volumes_admitted RWOP kubernetes.io/csi/csi.example.com"}) {
+	if got := selinuxtest.Counted(t, counted); !slices.Equal(got, []string{"volumes_admitted RWOP kubernetes.io/csi/csi.example.com"}) {
 		t.Errorf("counted %q", got)
 	}
 	if again, err := b.Setup(t.Context(), b.wants("uid-1", v1.ReadWriteOncePod, "s0:c1,c2")); err != nil || again != made {
@@ -110,7 +79,7 @@ func TestAVolumeIsMountedWithItsPodsLabel(t *testing.T) {
 
 func TestAVolumeIsMountedAsEverWhereNoLabelIsTo(t *testing.T) {
 	for name, change := range map[string]func(b *bench, r volume.Request){
-		"no SELinux":        func(b *bench, _ volume.Request) { b.deps.SELinux = seLinux{} },
+		"no SELinux":        func(b *bench, _ volume.Request) { b.deps.SELinux = selinuxtest.Policy(false) },
 		"no policy":         func(b *bench, _ volume.Request) { b.deps.SELinux = nil },
 		"the driver cannot": func(b *bench, _ volume.Request) { b.cluster.driver.Spec.SELinuxMount = nil },
 		"an access mode for many": func(_ *bench, r volume.Request) {
@@ -147,7 +116,7 @@ func TestWhatIsWrongWithLabelsKeepsAPodFromAVolumeOfItsOwnAndIsCountedOfOthers(t
 		want           string
 		refused, alike string // what is counted
 	}{
-		"several labels": {[]string{"s0:c1", "s0:c2"}, "multiple SELinux labels found: " + labelOf("s0:c1") + "," + labelOf("s0:c2"), "pod_context_mismatch_errors RWOP", "pod_context_mismatch_warnings RWX"},
+		"several labels": {[]string{"s0:c1", "s0:c2"}, "multiple SELinux labels found: " + selinuxtest.Label("s0:c1") + "," + selinuxtest.Label("s0:c2"), "pod_context_mismatch_errors RWOP", "pod_context_mismatch_warnings RWX"},
 		"no label":       {[]string{`s0",suid,x="`}, "failed to construct SELinux label from context", "container_errors RWOP", "container_warnings RWX"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +125,7 @@ func TestWhatIsWrongWithLabelsKeepsAPodFromAVolumeOfItsOwnAndIsCountedOfOthers(t
 			if err == nil || !strings.Contains(err.Error(), c.want) || len(b.driver.Calls()) != 0 {
 				t.Errorf("%v, asked for %v", err, b.driver.Calls())
 			}
-			if got := count(t, counted); !slices.Equal(got, []string{c.refused}) {
+			if got := selinuxtest.Counted(t, counted); !slices.Equal(got, []string{c.refused}) {
 				t.Errorf("counted %q", got)
 			}
 			b.Forget("uid-1")
@@ -166,7 +135,7 @@ func TestWhatIsWrongWithLabelsKeepsAPodFromAVolumeOfItsOwnAndIsCountedOfOthers(t
 			if _, err := b.have(t, b.wants("uid-1", v1.ReadWriteMany, c.levels...)); err != nil {
 				t.Error(err)
 			}
-			if got := count(t, counted); !slices.Equal(got, []string{c.alike}) {
+			if got := selinuxtest.Counted(t, counted); !slices.Equal(got, []string{c.alike}) {
 				t.Errorf("counted %q", got)
 			}
 		})
@@ -179,13 +148,13 @@ func TestPodsThatWantAVolumeWithSeveralLabelsHaveItOneAfterTheOther(t *testing.T
 		t.Fatal(err)
 	}
 	_, err := b.have(t, b.wants("uid-2", v1.ReadWriteMany, "s0:c2"))
-	if want := `conflicting SELinux labels of volume pv: "` + labelOf("s0:c1") + `" and "` + labelOf("s0:c2") + `"`; err == nil || err.Error() != want {
+	if want := `conflicting SELinux labels of volume pv: "` + selinuxtest.Label("s0:c1") + `" and "` + selinuxtest.Label("s0:c2") + `"`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	if _, err := os.Lstat(b.pvDir("uid-2")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the pod counts as one that has it: %v", err)
 	}
-	if got := count(t, counted); !slices.Equal(got, []string{"volume_context_mismatch_errors RWX kubernetes.io/csi/csi.example.com", "volumes_admitted RWX kubernetes.io/csi/csi.example.com"}) {
+	if got := selinuxtest.Counted(t, counted); !slices.Equal(got, []string{"volume_context_mismatch_errors RWX kubernetes.io/csi/csi.example.com", "volumes_admitted RWX kubernetes.io/csi/csi.example.com"}) {
 		t.Errorf("counted %q", got)
 	}
 	b.end(t, "uid-1")
@@ -193,7 +162,7 @@ func TestPodsThatWantAVolumeWithSeveralLabelsHaveItOneAfterTheOther(t *testing.T
 		t.Fatal(made, err)
 	}
 	staged := b.driver.Staged()
-	if flags := staged[len(staged)-1].GetVolumeCapability().GetMount().GetMountFlags(); len(staged) != 2 || !slices.Contains(flags, `context="`+labelOf("s0:c2")+`"`) {
+	if flags := staged[len(staged)-1].GetVolumeCapability().GetMount().GetMountFlags(); len(staged) != 2 || !slices.Contains(flags, `context="`+selinuxtest.Label("s0:c2")+`"`) {
 		t.Errorf("staged %d times, at last with %q", len(staged), flags)
 	}
 	b.end(t, "uid-2")
@@ -208,11 +177,11 @@ func TestWhoWantsAVolumeForOnePodWithAnotherLabelThanWhoHasItIsToldSo(t *testing
 		t.Fatal(err)
 	}
 	other := b.wants("uid-2", v1.ReadWriteOncePod, "s0:c2")
-	want := `conflicting SELinux labels of volume pv: "` + labelOf("s0:c1") + `" and "` + labelOf("s0:c2") + `"`
+	want := `conflicting SELinux labels of volume pv: "` + selinuxtest.Label("s0:c1") + `" and "` + selinuxtest.Label("s0:c2") + `"`
 	if err := b.Conflict(t.Context(), other); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if got := count(t, counted); !slices.Contains(got, "volume_context_mismatch_errors RWOP kubernetes.io/csi/csi.example.com") {
+	if got := selinuxtest.Counted(t, counted); !slices.Contains(got, "volume_context_mismatch_errors RWOP kubernetes.io/csi/csi.example.com") {
 		t.Errorf("counted %q", got)
 	}
 	if err := b.Conflict(t.Context(), b.wants("uid-2", v1.ReadWriteOncePod, "s0:c1")); err != nil {
@@ -227,7 +196,7 @@ func TestWhoWantsAVolumeForOnePodWithAnotherLabelThanWhoHasItIsToldSo(t *testing
 		t.Errorf("while somebody works on it: %v", err)
 	}
 	leave()
-	b.deps.SELinux = seLinux{}
+	b.deps.SELinux = selinuxtest.Policy(false)
 	if err := b.Conflict(t.Context(), other); err != nil {
 		t.Errorf("without SELinux: %v", err)
 	}
@@ -244,7 +213,7 @@ func TestAVolumeThatAnotherPodStillHasIsNotStagedAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := b.restarted(t)
-	again.deps.SELinux, again.cfg.SELinuxMount = seLinux{true}, true
+	again.deps.SELinux, again.cfg.SELinuxMount = selinuxtest.Policy(true), true
 	if err := again.Register(t.Context(), b.plugin); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +230,7 @@ func TestAVolumeThatAnotherPodStillHasIsNotStagedAnew(t *testing.T) {
 		t.Errorf("%+v, %v", made, err)
 	}
 	staged := b.driver.Staged()
-	if flags := staged[len(staged)-1].GetVolumeCapability().GetMount().GetMountFlags(); !slices.Contains(flags, `context="`+labelOf("s0:c1")+`"`) {
+	if flags := staged[len(staged)-1].GetVolumeCapability().GetMount().GetMountFlags(); !slices.Contains(flags, `context="`+selinuxtest.Label("s0:c1")+`"`) {
 		t.Errorf("staged with %q", flags)
 	}
 	b.end(t, "uid-1")
@@ -291,7 +260,7 @@ func TestAVolumeThatWasStagedWithAnotherLabelIsUnstagedFirst(t *testing.T) {
 		t.Errorf("%+v, %v", made, err)
 	}
 	raw, err := os.ReadFile(filepath.Join(b.staging(), "vol_data.json"))
-	if err != nil || !strings.Contains(string(raw), labelOf("s0:c2")) {
+	if err != nil || !strings.Contains(string(raw), selinuxtest.Label("s0:c2")) {
 		t.Errorf("%s, %v", raw, err)
 	}
 	b.Forget("uid-1")

@@ -40,7 +40,7 @@ func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, err
 	if err != nil {
 		return volume.Made{}, err
 	}
-	made := volume.Made{Path: target, Labelled: st.labels[w.dir].is != ""}
+	made := volume.Made{Path: target, Labelled: st.labels[w.dir].Is != ""}
 	if p := st.published[w.dir]; p != nil && mounted && p.end == nil {
 		return made, nil
 	}
@@ -54,11 +54,11 @@ func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, err
 	}
 	st.forget(w.dir, false)
 	st.published[w.dir] = &placed{wanted: w}
-	c.hasLabel(st, &w)
+	c.selinux().Keep(st.labels, w.byLabel(), w.label)
 	if isTrue(object.Spec.RequiresRepublish) {
 		c.publishAgain(ctx, st, w)
 	}
-	made.Labelled = w.label.is != ""
+	made.Labelled = w.label.Is != ""
 	return made, nil
 }
 
@@ -88,7 +88,7 @@ func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool)
 	if w.label, err = c.label(ctx, st, w, object, before, stood); err != nil {
 		return nil, err
 	}
-	w.data.SELinuxMountContext = w.label.is
+	w.data.SELinuxMountContext = w.label.Is
 	if p.staging != "" {
 		if err := c.relabel(ctx, st, w, stood); err != nil {
 			return nil, err

@@ -24,7 +24,7 @@ type wanted struct {
 	dir  string // the volume's place below the pod's directory
 	data volumeData
 	// label is with which SELinux label the pod has it, once that is settled.
-	label labelled
+	label selinux.Label
 
 	// migrated: it is of before CSI; own: it is so in the pod's own spec.
 	migrated, own bool

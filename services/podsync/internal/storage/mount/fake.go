@@ -91,9 +91,19 @@ func (f *Fake) Bind(source, target string) error {
 	return nil
 }
 
-// Device keeps the device in mind.
-func (f *Fake) Device(_ context.Context, device, target, _ string, _ []string) error {
-	return f.mount("device", device, target)
+// Device keeps the device and its options in mind.
+func (f *Fake) Device(_ context.Context, device, target, _ string, options []string) error {
+	if err := f.mount("device", device, target); err != nil {
+		return err
+	}
+	f.keepOptions(target, options)
+	return nil
+}
+
+func (f *Fake) keepOptions(target string, options []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.options[target] = slices.Clone(options)
 }
 
 // Remote keeps the mount and its options in mind.
@@ -101,9 +111,9 @@ func (f *Fake) Remote(_ context.Context, source, target, filesystem string, opti
 	if err := f.mount("remote", filesystem+" "+source, target); err != nil {
 		return err
 	}
+	f.keepOptions(target, options)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.options[target] = slices.Clone(options)
 	f.served[target] = true
 	return nil
 }

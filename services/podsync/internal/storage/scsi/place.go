@@ -27,6 +27,8 @@ type place struct {
 	others bool
 	// namespace is that of the pods that it was made for; empty when nobody knows.
 	namespace string
+	// label is the SELinux label that its filesystem is mounted with; empty for none.
+	label string
 }
 
 // devicesDir is, below that of a kind, where devices are.
@@ -56,6 +58,8 @@ type record struct {
 	// Others and Namespace are place's.
 	Others    bool   `json:"others,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
+	// SELinuxMountContext is place's label, as CSI drivers' volumes have it beside them.
+	SELinuxMountContext string `json:"seLinuxMountContext,omitempty"`
 }
 
 // recordOf is the file with the record of a place.
@@ -65,7 +69,7 @@ func (v *Volumes) recordOf(path string) string {
 
 // keep writes what a place is, before anything is begun with its disk.
 func (v *Volumes) keep(p place, mounted bool) error {
-	r := record{Path: p.path, Others: p.others, Namespace: p.namespace}
+	r := record{Path: p.path, Others: p.others, Namespace: p.namespace, SELinuxMountContext: p.label}
 	r.ISCSI, _ = p.disk.(*target)
 	r.FC, _ = p.disk.(*fabric)
 	if err := v.write(r); err != nil { // before the place: one without a record is another agent's
@@ -142,7 +146,7 @@ func (v *Volumes) left() (all []place, err error) {
 func (v *Volumes) placeAt(kind, path string, block bool) place {
 	p := place{path: path, block: block}
 	if r, is := v.recordAt(path); is {
-		p.others, p.namespace = r.Others, r.Namespace
+		p.others, p.namespace, p.label = r.Others, r.Namespace, r.SELinuxMountContext
 		if p.disk = r.FC; r.ISCSI != nil {
 			p.disk = r.ISCSI
 		}

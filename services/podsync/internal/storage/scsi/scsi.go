@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,9 +25,11 @@ import (
 	"github.com/polylet/polylet/internal/turn"
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
 	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
+	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -56,6 +59,9 @@ type Config struct {
 	RootDir string
 	// Sys and Dev are where the kernel shows devices; empty is /sys and /dev.
 	Sys, Dev string
+	// SELinuxMount is the gate: volumes of claims are mounted with SELinux labels whatever
+	// their access modes.
+	SELinuxMount bool
 	// Boot is the machine's present start, by its ID; empty asks the kernel.
 	Boot string
 }
@@ -67,8 +73,11 @@ type Deps struct {
 	Mounter mount.Mounter
 	// Apart does Calls and ownership.Calls; nil: they are done here.
 	Apart Apart
-	// Events may be nil.
-	Events ownership.Events
+	// SELinux is the node's policy; nil is none.
+	SELinux selinux.Policy
+	// Events and Metrics may be nil.
+	Events  ownership.Events
+	Metrics *metrics.Metrics
 	// Run runs a program of the host's and returns what it says; nil is the real thing.
 	Run func(ctx context.Context, program string, args ...string) (string, error)
 	// Same says whether one filesystem is mounted at two places; nil asks the kernel.
@@ -76,6 +85,9 @@ type Deps struct {
 	// Shown says where a device, by its name, is mounted, or shown beside its own place; nil
 	// asks the kernel.
 	Shown func(name string) ([]string, error)
+	// Context is the SELinux label that a filesystem is mounted with, by its path; nil asks
+	// the kernel.
+	Context func(path string) (string, error)
 }
 
 // Volumes are those of both kinds: a volume.Driver, Attacher and Mapper. Safe for
@@ -86,6 +98,10 @@ type Volumes struct {
 
 	places turn.Turns // by where a disk is for all pods
 	disks  turn.Turns // by the target, or by the disk of a fabric
+
+	mu sync.Mutex
+	// labels are with which SELinux labels pods have disks, by where those are for all pods.
+	labels map[string]selinux.Labels
 }
 
 // New makes Volumes; it starts nothing.
@@ -106,7 +122,10 @@ func New(cfg Config, deps Deps) *Volumes {
 	if deps.Shown == nil {
 		deps.Shown = func(name string) ([]string, error) { return shown(cfg.Dev, name) }
 	}
-	return &Volumes{cfg: cfg, deps: deps}
+	if deps.Context == nil {
+		deps.Context = mount.Context
+	}
+	return &Volumes{cfg: cfg, deps: deps, labels: map[string]selinux.Labels{}}
 }
 
 // Calls are what Volumes have processes of their own do.

@@ -16,6 +16,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
+	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -32,24 +33,22 @@ func (v *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, err
 		return volume.Made{}, err
 	}
 	defer done()
+	made := volume.Made{Path: w.dir}
 	if w.block {
 		err = v.mapDevice(ctx, w, p)
 	} else {
-		err = v.mount(ctx, w, p)
+		made.Labelled, err = v.mountLabelled(ctx, w, p)
 	}
 	if err != nil {
 		return volume.Made{}, err
 	}
-	return volume.Made{Path: w.dir}, nil
+	return made, nil
 }
 
-// mount mounts a disk's filesystem for a pod. The caller has the place's turn.
-func (v *Volumes) mount(ctx context.Context, w *wanted, p place) error {
-	mounted, err := v.deps.Mounter.Mounted(w.dir)
-	if err != nil {
-		return err
-	}
-	if !mounted {
+// mount mounts a disk's filesystem for a pod. stood: it is mounted already. The caller has the
+// place's turn.
+func (v *Volumes) mount(ctx context.Context, w *wanted, p place, stood bool) error {
+	if !stood {
 		if err := v.mountForAll(ctx, w, p); err != nil {
 			return err
 		}
@@ -82,6 +81,9 @@ func (v *Volumes) mountForAll(ctx context.Context, w *wanted, p place) error {
 	options := w.options
 	if w.readOnly {
 		options = append(options[:len(options):len(options)], "ro")
+	}
+	if p.label != "" {
+		options = append(options[:len(options):len(options)], selinux.MountOption(p.label))
 	}
 	if w.inline && strings.HasPrefix(w.fsType, "ext") {
 		options = append(options, "errors=remount-ro") // the disk itself may say that the machine is to panic

@@ -34,6 +34,7 @@ func (v *Volumes) Teardown(ctx context.Context, r volume.Remains) error {
 			return err
 		}
 	}
+	v.dropLabel(r.Dir)
 	v.settleSoon(names)
 	return nil
 }

@@ -36,6 +36,10 @@ type wanted struct {
 	readOnly bool
 	fsType   string
 	options  []string
+	// called is what its PersistentVolume is called, or the volume in the pod's own spec, and
+	// modes are those of the former.
+	called string
+	modes  []v1.PersistentVolumeAccessMode
 	// chapSession: the login is done with the secret's words.
 	chapSession bool
 	secret      *v1.SecretReference // nil for none
@@ -59,9 +63,9 @@ type disk interface {
 // wantedBy is what is asked for.
 func wantedBy(r volume.Request) (*wanted, error) {
 	w := &wanted{pod: r.Pod, name: r.Volume.Name, dir: r.Dir, readOnly: r.ReadOnly, inline: r.PV == nil}
-	called := r.Volume.Name
+	w.called = r.Volume.Name
 	if r.PV != nil {
-		called = r.PV.Name
+		w.called, w.modes = r.PV.Name, r.PV.Spec.AccessModes
 		w.block, w.options = claims.IsDevice(r.PV), claims.MountOptions(r.PV)
 	}
 	var source *v1.ISCSIPersistentVolumeSource
@@ -90,7 +94,7 @@ func wantedBy(r volume.Request) (*wanted, error) {
 		if n := len(source.Portals); n > mostPortals {
 			return nil, fmt.Errorf("iscsi: the volume has %d portals, and this node tries %d at most; correct the volume", n, mostPortals)
 		}
-		w.ofISCSI(called, source)
+		w.ofISCSI(source)
 	}
 	w.fsType = cmp.Or(w.fsType, "ext4")
 	return w, errors.Join(w.disk.check(), short(w.disk))
@@ -110,9 +114,9 @@ func short(d disk) error {
 	return nil
 }
 
-func (w *wanted) ofISCSI(called string, source *v1.ISCSIPersistentVolumeSource) {
+func (w *wanted) ofISCSI(source *v1.ISCSIPersistentVolumeSource) {
 	t := &target{
-		VolName: called, Iqn: source.IQN, Lun: strconv.Itoa(int(source.Lun)), InitIface: cmp.Or(source.ISCSIInterface, "default"), TargetPortal: source.TargetPortal,
+		VolName: w.called, Iqn: source.IQN, Lun: strconv.Itoa(int(source.Lun)), InitIface: cmp.Or(source.ISCSIInterface, "default"), TargetPortal: source.TargetPortal,
 	}
 	for _, portal := range append([]string{source.TargetPortal}, source.Portals...) {
 		if !strings.Contains(portal, ":") {
@@ -124,7 +128,7 @@ func (w *wanted) ofISCSI(called string, source *v1.ISCSIPersistentVolumeSource) 
 	}
 	t.Iface = t.InitIface
 	if source.InitiatorName != nil && *source.InitiatorName != "" {
-		t.InitiatorName, t.Iface = *source.InitiatorName, t.Portals[0]+":"+called
+		t.InitiatorName, t.Iface = *source.InitiatorName, t.Portals[0]+":"+w.called
 	}
 	w.disk, w.fsType = t, source.FSType
 	w.chapSession = source.SessionCHAPAuth

@@ -73,8 +73,20 @@ func TestContainersThatWantSeveralLabelsForOneVolumeAreTold(t *testing.T) {
 // mounted with options of his own, of which the driver reads what follows a quote.
 func TestWhatIsNoLabelBecomesNoMountOption(t *testing.T) {
 	for _, o := range []v1.SELinuxOptions{
-		{Level: `s0",suid,dev,x="`}, {Level: "s0\\"}, {Level: "s0 c1"}, {Level: "s0\nx"}, {Level: "s0=x"}, {Level: "s0/x"}, {Level: "s0;x"}, {Level: "s0\x00"}, {Level: "ѕ0"},
-		{Level: "s0", User: `u",suid,x="`}, {Level: "s0", User: "a:b"}, {Level: "s0", User: "a,b"}, {Level: "s0", Role: `"`}, {Level: "s0", Type: `"`},
+		{Level: `s0",suid,dev,x="`},
+		{Level: "s0\\"},
+		{Level: "s0 c1"},
+		{Level: "s0\nx"},
+		{Level: "s0=x"},
+		{Level: "s0/x"},
+		{Level: "s0;x"},
+		{Level: "s0\x00"},
+		{Level: "ѕ0"},
+		{Level: "s0", User: `u",suid,x="`},
+		{Level: "s0", User: "a:b"},
+		{Level: "s0", User: "a,b"},
+		{Level: "s0", Role: `"`},
+		{Level: "s0", Type: `"`},
 	} {
 		label, err := Of(fedora{}, pod(&o, nil), "v")
 		if label != "" || !errors.Is(err, ErrNoLabel) {

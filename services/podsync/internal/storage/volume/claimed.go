@@ -221,7 +221,14 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 // conflict is why a volume's driver keeps it from a pod while another has it; nil for no reason
 // of its own.
 func (s *Set) conflict(ctx context.Context, r Request) error {
-	if d, refuses := s.deps.CSI.(Refuser); refuses && r.PV.Spec.CSI != nil {
+	var of Driver
+	switch {
+	case r.PV.Spec.CSI != nil:
+		of = s.deps.CSI
+	case claims.IsDisk(r.PV):
+		of = s.deps.Disks
+	}
+	if d, refuses := of.(Refuser); refuses {
 		return d.Conflict(ctx, r)
 	}
 	return nil
@@ -239,14 +246,13 @@ func (s *Set) mountAs(ctx context.Context, r Request, ref claims.Reference, b *b
 	case b.Kind == claims.CSI:
 		end()
 		made, err := s.drive(ctx, r, pv.Spec.CSI.Driver)
-		if err == nil {
-			b.Begun, b.Labelled = b.Begun || b.Labelled != made.Labelled, made.Labelled
-		}
+		b.labelled(made, err)
 		return err
 	case claims.IsDisk(pv):
 		end()
 		b.global = s.globalOf(r)
-		_, err := s.makeDisk(ctx, r)
+		made, err := s.makeDisk(ctx, r)
+		b.labelled(made, err)
 		return err
 	case b.Kind == claims.NFS:
 		end()
@@ -257,6 +263,13 @@ func (s *Set) mountAs(ctx context.Context, r Request, ref claims.Reference, b *b
 	}
 	end()
 	return s.hostPath(ctx, pod.UID, r.Volume.Name, pv.Spec.HostPath)
+}
+
+// labelled notes whether the volume is mounted with its pod's label, once it is set up.
+func (b *bound) labelled(made Made, err error) {
+	if err == nil {
+		b.Begun, b.Labelled = b.Begun || b.Labelled != made.Labelled, made.Labelled
+	}
 }
 
 // notBound lets others have a volume that could not be set up, unless something of it is

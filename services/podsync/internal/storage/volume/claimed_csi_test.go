@@ -109,25 +109,32 @@ func TestAVolumeOfAClaimIsItsDriversOnceItIsAttached(t *testing.T) {
 // TestAVolumeThatIsMountedWithItsPodsLabelKeepsIt: no file of it is given one, also after a
 // restart.
 func TestAVolumeThatIsMountedWithItsPodsLabelKeepsIt(t *testing.T) {
-	f, d := withAttacher(t)
-	f.bind("c", "pv", csiPV())
-	d.labelled = true
-	pod := podWith(claimVolume("v", "c"))
-	if err := f.set.Setup(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	if !f.set.KeepsLabels("uid-1", "v") {
-		t.Error("its files are given labels")
-	}
-	again := f.restarted()
-	again.deps.CSI, again.drivers[pluginCSI] = d, d
-	f.claims.setAway(errors.New("away"))
-	var failed podstate.VolumeErrors
-	if err := again.Setup(t.Context(), pod); !errors.As(err, &failed) || len(failed.Standing()) != 1 {
-		t.Fatal(err)
-	}
-	if !again.KeepsLabels("uid-1", "v") {
-		t.Error("its files are given labels after a restart")
+	for name, source := range map[string]v1.PersistentVolumeSource{
+		"a CSI driver's": csiPV(), "a disk": {FC: &v1.FCVolumeSource{WWIDs: []string{"a"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, d := withAttacher(t)
+			f.bind("c", "pv", source)
+			d.labelled, f.withDisks().labelled = true, true
+			pod := podWith(claimVolume("v", "c"))
+			if err := f.set.Setup(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+			if !f.set.KeepsLabels("uid-1", "v") {
+				t.Error("its files are given labels")
+			}
+			f.set = f.restarted()
+			f.set.deps.CSI, f.set.drivers[pluginCSI] = d, d
+			f.withDisks()
+			f.claims.setAway(errors.New("away"))
+			var failed podstate.VolumeErrors
+			if err := f.set.Setup(t.Context(), pod); !errors.As(err, &failed) || len(failed.Standing()) != 1 {
+				t.Fatal(err)
+			}
+			if !f.set.KeepsLabels("uid-1", "v") {
+				t.Error("its files are given labels after a restart")
+			}
+		})
 	}
 }
 
@@ -211,24 +218,34 @@ func TestAVolumeForOnePodOfADriverIsSetUpForOne(t *testing.T) {
 }
 
 // refuses is a driver that keeps a volume from a pod beside another for a reason of its own.
-type refuses struct{ *drives }
+type refuses struct{ Driver }
 
 var errRefused = errors.New("conflicting SELinux labels")
 
 func (refuses) Conflict(context.Context, Request) error { return errRefused }
 
+func (r refuses) Attach(ctx context.Context, of Request) error {
+	return r.Driver.(Attacher).Attach(ctx, of)
+}
+
 func TestWhyAVolumeForOnePodIsKeptFromAnotherItsDriverSaysFirst(t *testing.T) {
-	f, d := withAttacher(t)
-	f.set.deps.CSI = refuses{d}
-	f.bind("c", "pv", csiPV()).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
-	first, second := podWith(claimVolume("v", "c")), podWith(claimVolume("v", "c"))
-	second.UID = "uid-2"
-	if err := f.set.Setup(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	fails(t, f.set.Setup(t.Context(), second), `MountVolume.SetUp failed for volume "pv" : `+errRefused.Error())
-	if _, kept := f.set.keptBound("uid-2", "v"); kept {
-		t.Error("the second pod counts as one that has it")
+	for name, source := range map[string]v1.PersistentVolumeSource{
+		"a CSI driver's": csiPV(), "a disk": {FC: &v1.FCVolumeSource{WWIDs: []string{"a"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, d := withAttacher(t)
+			f.set.deps.CSI, f.set.deps.Disks = refuses{d}, refuses{f.withDisks()}
+			f.bind("c", "pv", source).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+			first, second := podWith(claimVolume("v", "c")), podWith(claimVolume("v", "c"))
+			second.UID = "uid-2"
+			if err := f.set.Setup(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+			fails(t, f.set.Setup(t.Context(), second), `MountVolume.SetUp failed for volume "pv" : `+errRefused.Error())
+			if _, kept := f.set.keptBound("uid-2", "v"); kept {
+				t.Error("the second pod counts as one that has it")
+			}
+		})
 	}
 }
 

@@ -17,11 +17,12 @@ import (
 
 // disks is a Driver of disks, which are mounted at once.
 type disks struct {
-	mounts *mount.Fake
-	mu     sync.Mutex
-	asked  []string
-	refuse error // Attach
-	broken error // Setup
+	mounts   *mount.Fake
+	mu       sync.Mutex
+	asked    []string
+	refuse   error // Attach
+	broken   error // Setup
+	labelled bool
 }
 
 func (d *disks) ask(what, dir string) {
@@ -54,7 +55,7 @@ func (d *disks) Setup(_ context.Context, r Request) (Made, error) {
 	if strings.Contains(r.Dir, devicesDir) {
 		return Made{Path: r.Dir}, errors.Join(err, os.Symlink("/dev/null", r.Dir))
 	}
-	return Made{Path: r.Dir}, errors.Join(err, os.Mkdir(r.Dir, 0o750), d.mounts.Bind("disk", r.Dir))
+	return Made{Path: r.Dir, Labelled: d.labelled}, errors.Join(err, os.Mkdir(r.Dir, 0o750), d.mounts.Bind("disk", r.Dir))
 }
 
 func (d *disks) Teardown(_ context.Context, v Remains) error {
