@@ -43,7 +43,7 @@ func TestATreeIsGivenByAProcessOfItsOwn(t *testing.T) {
 }
 
 func TestAProcessThatGivesATreeSaysWhatItCannotGive(t *testing.T) {
-	root := emptyRoot(t)
+	root := inMemory(t)
 	deepen(t, root, mostDepth+10)
 	by := apart.New(apart.Config{Most: 1, MostOfOne: 1})
 	if err := (Change{Group: give(group)}).ApplyApart(t.Context(), by, "s", root); err == nil || !strings.Contains(err.Error(), "directories deep") {
