@@ -107,6 +107,22 @@ func says(t *testing.T, name string, words ...string) {
 	})
 }
 
+// killPodsync kills it and waits until it is back.
+func killPodsync(t *testing.T) {
+	t.Helper()
+	pid := property(t, "polylet-podsync.service", "MainPID")
+	if err := run("systemctl", "kill", "--signal=KILL", "polylet-podsync.service"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "podsync back", func() error {
+		if now := property(t, "polylet-podsync.service", "MainPID"); now == pid || now == "0" {
+			return fmt.Errorf("its process is %s, it was %s", now, pid)
+		}
+		_, err := get(healthz)
+		return err
+	})
+}
+
 // isGone is whether the node has no such pod any more.
 func isGone(name string) func() error {
 	return func() error {
@@ -190,17 +206,7 @@ func TestAnNFSServerThatGoesSilentHoldsUpItsOwnPodsOnly(t *testing.T) {
 	}
 	t.Logf("gone: %s\n%s", goneAfter, strings.Join(nfsMounts(t), "\n"))
 
-	pid := property(t, "polylet-podsync.service", "MainPID")
-	if err := run("systemctl", "kill", "--signal=KILL", "polylet-podsync.service"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "podsync back", func() error {
-		if now := property(t, "polylet-podsync.service", "MainPID"); now == pid || now == "0" {
-			return fmt.Errorf("its process is %s, it was %s", now, pid)
-		}
-		_, err := get(healthz)
-		return err
-	})
+	killPodsync(t)
 	passesAsEver(t, "after podsync was killed beside a silent server", "after", usual)
 	for _, name := range []string{"reads", "steady"} {
 		if is := ready(t, name).Status.ContainerStatuses[0]; is.ContainerID != was[name] || is.RestartCount != 0 {

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	prepare := map[string]func() error{"standalone": setUp, "kubeadm": setUpForKubeadm, "joined": setUpJoined, "selinux": setUpSELinux}[os.Getenv("POLYLET_VM")]
+	prepare := map[string]func() error{"standalone": setUp, "kubeadm": setUpForKubeadm, "joined": setUpJoined, "selinux": setUpSELinux, "fc": setUp}[os.Getenv("POLYLET_VM")]
 	if prepare == nil {
 		fmt.Println("not in the virtual machine: make vm and make vm-kubeadm run these tests")
 		os.Exit(0)

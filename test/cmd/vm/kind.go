@@ -23,10 +23,13 @@ type kind struct {
 	images func(ctx context.Context, b *programs.Builder, dir, saved string) error
 	// environment is the tests'; they are the machine's to tell apart.
 	environment string
-	// kernel are further words of its command line.
-	kernel string
+	// image is the package of its kernel, if not the one for virtual machines; kernel are
+	// further words of its command line.
+	image, kernel string
 	// disks are what the machine has beside its own.
 	disks []vm.Disk
+	// wire is whether it has a wire between two interfaces of its own.
+	wire bool
 	// driver is whether there is the tests' CSI driver.
 	driver bool
 	// cluster is whether there is a control plane on this machine, which the other one
@@ -46,7 +49,7 @@ func (k kind) only(names string) kind {
 
 var standalone = kind{
 	name: "vm", title: "systemd and cgroup v2", memory: 3072,
-	environment: "POLYLET_VM=standalone\nARGUMENTS=-test.skip=^Test(Kubeadm|Joined)\n",
+	environment: "POLYLET_VM=standalone\nARGUMENTS=-test.skip=^Test(Kubeadm|Joined|SELinux|PodsyncsRightsAreEnoughForFC)\n",
 }
 
 var kubeadmNode = kind{
@@ -65,6 +68,13 @@ var joinedNode = kind{
 var selinuxNode = kind{
 	name: "vm-selinux", title: "a cluster's node under systemd on a kernel with SELinux", memory: 3072, cluster: true, driver: true, kernel: vm.SELinux,
 	environment: "POLYLET_VM=selinux\nARGUMENTS=-test.run=^TestSELinux\n",
+}
+
+// fcNode is a standalone node with a fabric: of the kernel's own initiator and target of
+// Fibre Channel over Ethernet, which Debian's kernel for virtual machines has not.
+var fcNode = kind{
+	name: "vm-fc", title: "Fibre Channel on a standalone node under systemd", memory: 3072, image: vm.WholeKernel, wire: true,
+	environment: "POLYLET_VM=fc\nARGUMENTS=-test.run=^TestPodsyncsRightsAreEnoughForFC\n",
 }
 
 func saveCluster(ctx context.Context, b *programs.Builder, dir, saved string) error {

@@ -41,6 +41,7 @@ func main() {
 	flag.BoolFunc("kubeadm", "run kubeadm in the machine, instead of the tests of a standalone node", func(string) error { k = kubeadmNode; return nil })
 	flag.BoolFunc("joined", "have the machine join a control plane on this one, and go down at the end", func(string) error { k = joinedNode; return nil })
 	flag.BoolFunc("selinux", "have the machine join a control plane on this one, with a kernel that uses SELinux", func(string) error { k = selinuxNode; return nil })
+	flag.BoolFunc("fc", "give the machine a Fibre Channel fabric over Ethernet, and a kernel that knows it", func(string) error { k = fcNode; return nil })
 	flag.Parse()
 	if *picked != "" {
 		k = k.only(*picked)
@@ -91,7 +92,7 @@ func run(ctx context.Context, k kind) error {
 	defer cancel(nil)
 	out := lines{stuck: time.AfterFunc(silence, func() { cancel(fmt.Errorf("the machine said nothing for %s", silence)) })}
 	defer out.stuck.Stop()
-	c := vm.Config{Kernel: k.kernel, Payload: payload, Memory: k.memory, Reach: reach, Reboots: k.cluster, Disks: k.disks, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
+	c := vm.Config{Image: k.image, Kernel: k.kernel, Wire: k.wire, Payload: payload, Memory: k.memory, Reach: reach, Reboots: k.cluster, Disks: k.disks, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
 	ran := vm.Run(ctx, c)
 	if ran != nil && ctx.Err() != nil {
 		ran = errors.Join(context.Cause(ctx), ran)

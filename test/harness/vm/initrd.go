@@ -14,6 +14,17 @@ import (
 // earlyModules are what the kernel needs to find its disks and its network.
 var earlyModules = []string{"virtio_pci", "virtio_blk", "virtio_net", "ext4"}
 
+// wholeModules come before them: the kernel for virtual machines has them in itself.
+var wholeModules = []string{"crc32c_generic"}
+
+// earlyOf are those of a kernel, by its package.
+func earlyOf(kernel string) []string {
+	if kernel == WholeKernel {
+		return slices.Concat(wholeModules, earlyModules)
+	}
+	return earlyModules
+}
+
 // initScript runs in busybox before the system does: it loads the modules in
 // the order of their names, mounts the disks, sets the network up and changes to
 // the root disk. So the system needs no device manager, which is most of what an
@@ -32,7 +43,7 @@ exec /bin/busybox switch_root /root /lib/systemd/systemd
 
 // writeInitrd writes an initial RAM disk of busybox, the early modules and the
 // script.
-func writeInitrd(ctx context.Context, dir, root, version, target string) error {
+func writeInitrd(ctx context.Context, dir, root, version, target string, early []string) error {
 	tree := filepath.Join(dir, "initrd.d")
 	for _, d := range []string{"bin", "dev", "root", "modules"} {
 		if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
@@ -46,7 +57,7 @@ func writeInitrd(ctx context.Context, dir, root, version, target string) error {
 		return err
 	}
 	modules := filepath.Join(root, "usr/lib/modules", version)
-	needed, err := withDependencies(modules, earlyModules)
+	needed, err := withDependencies(modules, early)
 	if err != nil {
 		return err
 	}

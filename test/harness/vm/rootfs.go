@@ -19,7 +19,7 @@ import (
 const (
 	release = "bookworm"
 	mirror  = "http://deb.debian.org/debian"
-	// kernelPackage depends on the newest kernel for virtual machines.
+	// kernelPackage depends on the newest kernel for virtual machines; see WholeKernel.
 	kernelPackage = "linux-image-cloud-amd64"
 	// diskSize is the root disk's, most of which takes no room.
 	diskSize = "6G"
@@ -60,10 +60,10 @@ const runAtBoot = "/etc/systemd/system/polylet-test.service"
 type system struct{ disk, kernel, initrd string }
 
 // prepare returns the system, building it when the cache has none of exactly
-// this release, these packages and these files. The base of Debian's packages
+// this release, this kernel, these packages and these files. The base of Debian's packages
 // is kept apart: it takes minutes, and the files change more often.
-func prepare(ctx context.Context, progress io.Writer) (system, error) {
-	baseKey, key, err := keys()
+func prepare(ctx context.Context, kernel string, progress io.Writer) (system, error) {
+	baseKey, key, err := keys(kernel)
 	if err != nil {
 		return system{}, err
 	}
@@ -74,19 +74,19 @@ func prepare(ctx context.Context, progress io.Writer) (system, error) {
 	}
 	if !built(base) {
 		fmt.Fprintln(progress, "building Debian's minimal system for the virtual machine (about 2 min, cached afterwards) …")
-		if err := complete(base, func() error { return makeBase(ctx, base) }); err != nil {
+		if err := complete(base, func() error { return makeBase(ctx, base, kernel) }); err != nil {
 			return s, err
 		}
 	}
-	return s, complete(dir, func() error { return s.make(ctx, base, dir) })
+	return s, complete(dir, func() error { return s.make(ctx, base, dir, kernel) })
 }
 
 // keys identify everything that the base, and the system on it, depend on.
-func keys() (base, whole string, err error) {
+func keys(kernel string) (base, whole string, err error) {
 	sum := sha256.New()
-	fmt.Fprint(sum, release, kernelPackage, packages)
+	fmt.Fprint(sum, release, kernel, packages)
 	base = hex.EncodeToString(sum.Sum(nil))[:12]
-	fmt.Fprint(sum, earlyModules, initScript, masked, runAtBoot, diskSize, label)
+	fmt.Fprint(sum, earlyOf(kernel), initScript, masked, runAtBoot, diskSize, label)
 	err = fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -118,19 +118,19 @@ func complete(dir string, fill func() error) error {
 	return os.WriteFile(filepath.Join(dir, "complete"), nil, 0o644)
 }
 
-func makeBase(ctx context.Context, dir string) error {
+func makeBase(ctx context.Context, dir, kernel string) error {
 	root := filepath.Join(dir, "root")
 	if err := command(ctx, "debootstrap", "--variant=minbase", "--include="+strings.Join(packages, ","), release, root, mirror); err != nil {
 		return err
 	}
-	version, err := addKernel(ctx, dir, root)
+	version, err := addKernel(ctx, dir, root, kernel)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "kernel-version"), []byte(version), 0o644)
 }
 
-func (s system) make(ctx context.Context, base, dir string) error {
+func (s system) make(ctx context.Context, base, dir, kernel string) error {
 	text, err := os.ReadFile(filepath.Join(base, "kernel-version"))
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (s system) make(ctx context.Context, base, dir string) error {
 	if err := copyFile(filepath.Join(root, "boot", "vmlinuz-"+version), s.kernel, 0o644); err != nil {
 		return err
 	}
-	if err := writeInitrd(ctx, dir, root, version, s.initrd); err != nil {
+	if err := writeInitrd(ctx, dir, root, version, s.initrd, earlyOf(kernel)); err != nil {
 		return err
 	}
 	if err := command(ctx, "unshare", "--mount", "sh", "-c", label, root); err != nil {
@@ -157,12 +157,12 @@ func (s system) make(ctx context.Context, base, dir string) error {
 	return os.RemoveAll(root)
 }
 
-// addKernel unpacks the kernel and its modules into root, without the scripts
-// of the package, and returns the kernel's version.
-func addKernel(ctx context.Context, dir, root string) (version string, err error) {
-	out, err := exec.CommandContext(ctx, "apt-cache", "depends", kernelPackage).Output()
+// addKernel unpacks the kernel behind a package and its modules into root, without the
+// scripts of the package, and returns the kernel's version.
+func addKernel(ctx context.Context, dir, root, kernel string) (version string, err error) {
+	out, err := exec.CommandContext(ctx, "apt-cache", "depends", kernel).Output()
 	if err != nil {
-		return "", fmt.Errorf("find the kernel behind %s: %w; run apt-get update", kernelPackage, err)
+		return "", fmt.Errorf("find the kernel behind %s: %w; run apt-get update", kernel, err)
 	}
 	for _, word := range strings.Fields(string(out)) {
 		if v, ok := strings.CutPrefix(word, "linux-image-"); ok && strings.HasPrefix(v, "6.") {
@@ -170,7 +170,7 @@ func addKernel(ctx context.Context, dir, root string) (version string, err error
 		}
 	}
 	if version == "" {
-		return "", fmt.Errorf("find the kernel behind %s: apt-cache names none in %q", kernelPackage, out)
+		return "", fmt.Errorf("find the kernel behind %s: apt-cache names none in %q", kernel, out)
 	}
 	download := exec.CommandContext(ctx, "apt-get", "download", "linux-image-"+version)
 	download.Dir = dir

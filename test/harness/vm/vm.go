@@ -6,6 +6,7 @@ package vm
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,15 @@ const (
 // only says what that denies.
 const SELinux = "security=selinux selinux=1 enforcing=0"
 
+// WholeKernel is Debian's package of a kernel with the modules for machines of all kinds,
+// among them those of Fibre Channel, which the one for virtual machines lacks.
+const WholeKernel = "linux-image-amd64"
+
 // Config says what to boot.
 type Config struct {
+	// Image is Debian's package of the kernel; empty is that of the kernel for virtual
+	// machines. Each has a system of its own in the cache.
+	Image string
 	// Kernel are further words of its command line.
 	Kernel string
 	// Payload is a directory that the machine sees, read-only, at PayloadAt. It
@@ -58,6 +66,9 @@ type Config struct {
 	Kept string
 	// Disks are further disks that the machine has, empty at first.
 	Disks []Disk
+	// Wire is whether the machine has two more network interfaces, eth1 and eth2, that a
+	// wire leads between, for frames of WireMTU bytes.
+	Wire bool
 	// Work is a directory for the disks but the root one, and the console's log.
 	Work string
 	// Output receives what the program prints, line by line.
@@ -77,6 +88,22 @@ type Disk struct {
 
 // firstSlot is the first further disk's on the machine's bus.
 const firstSlot = 0x10
+
+// WireMTU is enough for a frame of Fibre Channel in one of Ethernet; firstEnd is the slot of
+// the wire's first end, behind those of the disks.
+const (
+	WireMTU  = 2500
+	firstEnd = 0x1a
+)
+
+// wire are arguments of two interfaces with a wire between them.
+func wire() (out []string) {
+	for n := range 2 {
+		out = append(out, "-netdev", fmt.Sprintf("hubport,id=end%d,hubid=1", n),
+			"-device", fmt.Sprintf("virtio-net-pci,addr=%#x,netdev=end%d,mac=52:54:00:fc:00:%02d,host_mtu=%d", firstEnd+n, n, n+1, WireMTU))
+	}
+	return out
+}
 
 func (d Disk) file(c Config) string { return filepath.Join(c.Work, d.Serial+".disk") }
 
@@ -119,7 +146,7 @@ func (c Config) Console() string { return filepath.Join(c.Work, "console.log") }
 // Prepare builds what every machine boots from, if that is not there yet; it needs the
 // network, which Run then does not.
 func Prepare(ctx context.Context, progress io.Writer) error {
-	_, err := prepare(ctx, progress)
+	_, err := prepare(ctx, kernelPackage, progress)
 	return err
 }
 
@@ -127,7 +154,7 @@ func Prepare(ctx context.Context, progress io.Writer) error {
 // says that the machine did not run; whether the program was content is in what
 // it printed.
 func Run(ctx context.Context, c Config) error {
-	s, err := prepare(ctx, c.Progress)
+	s, err := prepare(ctx, cmp.Or(c.Image, kernelPackage), c.Progress)
 	if err != nil {
 		return fmt.Errorf("prepare a virtual machine: %w", err)
 	}
@@ -197,6 +224,9 @@ func arguments(s system, c Config, payload string) []string {
 	}
 	for n, d := range c.Disks {
 		out = append(out, d.arguments(c, n)...)
+	}
+	if c.Wire {
+		out = append(out, wire()...)
 	}
 	if !c.Reboots {
 		out = append(out, "-no-reboot")

@@ -256,15 +256,12 @@ func (l *Loop) look(ctx context.Context) time.Duration {
 		l.limitsAt = now.Add(interval)
 		l.enforceLimits(ctx, frame.Layout)
 	}
-	if known && !short(judgement, pressure.Disk) {
-		switch {
-		case l.reclaim == nil:
-			l.undone.lapse(now)
-		case l.reclaim.finished():
+	if known {
+		filled := short(judgement, pressure.Disk)
+		l.undone.lapse(now, filled)
+		if !filled && l.reclaim != nil && l.reclaim.finished() {
 			l.over(ctx, frame.Signals, now)
 		}
-	}
-	if known {
 		l.relieve(ctx, eviction.Order(judgement.Due), frame)
 	}
 	return l.wait(judgement)

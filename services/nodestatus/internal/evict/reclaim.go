@@ -121,7 +121,10 @@ func (l *Loop) over(ctx context.Context, signals []pressure.Signal, now time.Tim
 // enough notes that what was reclaimed was.
 func (l *Loop) enough(ctx context.Context) {
 	r := l.learn()
-	l.after, l.undone = time.Now(), undone{}
+	l.after = time.Now()
+	if !r.undone() {
+		l.undone = undone{}
+	}
 	if !r.behind { // Else a pod had to go.
 		l.note(ctx, Decision{Shortage: shortage(r.by), Outcome: Enough, Reclaimed: r.result(), Why: "after that enough is left, and no pod has to go"})
 	}

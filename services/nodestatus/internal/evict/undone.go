@@ -30,6 +30,8 @@ type undone struct {
 	// spent: it was asked often enough, and the next pod that is chosen goes without another
 	// try; till then podsync may be away.
 	spent bool
+	// over is since when the shortage is; zero while it is not.
+	over time.Time
 }
 
 // undone says whether podsync never did a reclaim that has finished, or not all of it.
@@ -62,7 +64,7 @@ func (u *undone) takes(r *reclaim) bool {
 		return false
 	}
 	if u.given(time.Now()) {
-		*u = undone{spent: true, at: r.at}
+		*u = undone{spent: true, at: r.at, over: u.over}
 		return false
 	}
 	u.owed, u.at, u.behind = true, r.at, r.behind
@@ -72,15 +74,22 @@ func (u *undone) takes(r *reclaim) bool {
 // waives says whether podsync is not asked again though it owes a reclaim.
 func (u *undone) waives() bool {
 	if u.owed && u.given(time.Now()) {
-		*u = undone{spent: true, at: u.at}
+		*u = undone{spent: true, at: u.at, over: u.over}
 	}
 	return u.spent
 }
 
-// lapse forgets what podsync did not reclaim for a shortage that was over by itself.
-func (u *undone) lapse(now time.Time) {
-	if (u.owed || u.spent) && now.Sub(u.at) >= interval {
+// lapse forgets what podsync did not reclaim once the shortage was over for a while, by itself:
+// one that is over for a moment is the same again.
+func (u *undone) lapse(now time.Time, short bool) {
+	if !u.over.IsZero() && now.Sub(u.over) >= interval {
 		*u = undone{}
+	}
+	switch {
+	case short:
+		u.over = time.Time{}
+	case u.over.IsZero():
+		u.over = now
 	}
 }
 

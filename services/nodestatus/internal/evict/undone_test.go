@@ -247,3 +247,50 @@ func TestWhatPodsyncDidNotReclaimIsForgottenWhenRoomCameByItself(t *testing.T) {
 		w.wantStops("images can be freed")
 	})
 }
+
+// killing has a podsync that each reclaim kills, and that is away for half a second after it.
+func (w *world) killing() *killed {
+	k := &killed{world: w, away: 500 * time.Millisecond}
+	w.loop.deps.Podsync = k
+	return k
+}
+
+// A shortage that is over for a moment is the same one again.
+func TestWhoLetsGoOfTheDiskForAMomentBeginsNoCountAnewOfWhatPodsyncDoesNotReclaim(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		k := w.killing()
+		w.pod("hog", 1, 950*mi)
+		for n := 0; len(w.stops) == 0 && n < 12; n++ {
+			for before := k.reclaims; len(w.stops) == 0 && k.reclaims == before; {
+				w.pass(100 * time.Millisecond)
+			}
+			w.set(func() { w.disk["hog"] = 0 })
+			w.pass(time.Second)
+			w.set(func() { w.disk["hog"] = 950 * mi })
+		}
+		w.wantStops("within a minute", "hog")
+		if k.reclaims > 2+convincing {
+			t.Errorf("killed %d times", k.reclaims)
+		}
+	})
+}
+
+func TestWhatPodsyncDidNotReclaimIsForgottenOnceTheShortageWasOverForAWhile(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		k := w.killing()
+		w.pod("hog", 1, 950*mi)
+		for range 5 {
+			w.pass(2500 * time.Millisecond)
+			w.set(func() { w.disk["hog"] = 0 })
+			w.pass(2*interval + time.Second)
+			w.set(func() { w.disk["hog"] = 950 * mi })
+		}
+		w.wantStops("each is another shortage")
+		before := k.reclaims
+		w.pass(15 * time.Second)
+		w.wantStops("which does not end", "hog")
+		if n := k.reclaims - before; n < 1+convincing {
+			t.Errorf("killed %d times", n)
+		}
+	})
+}

@@ -112,16 +112,24 @@ type Table struct {
 	shared bool
 	// epoch is that of the run of podsync which was heard last.
 	epoch uint64
-	// earlier are the pods whose volumes are those that the podsync before this one said.
-	earlier map[string]bool
+	// earlier are the pods whose volumes are those that the podsync before this one said. The
+	// runtime has something of each, or had nothing when this podsync was started; then it is
+	// said until when they stand.
+	earlier map[string]time.Time
 	// changed is closed with the next change; nil while nobody has asked for it.
 	changed chan struct{}
 }
+
+// lookedFor is how long a podsync that was just started may look at a pod of which the runtime has
+// nothing: that was waiting for a sandbox, or was removed while podsync was away, of which nobody
+// tells.
+const lookedFor = 5 * time.Minute
 
 // Follow returns the table as it is, and a channel that is closed when it changes.
 func (t *Table) Follow() (View, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.expireLocked()
 	if t.changed == nil {
 		t.changed = make(chan struct{})
 	}
@@ -133,6 +141,7 @@ func (t *Table) Follow() (View, <-chan struct{}) {
 func (t *Table) View() View {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.expireLocked()
 	t.shared = true
 	return t.view
 }
@@ -146,7 +155,7 @@ func (t *Table) PodsCgroup() string {
 
 // Apply takes a frame in. A podsync that was started anew says of all sandboxes and containers
 // at once, and of a pod's volumes when it has looked at them: until then those stand that it
-// said before, of pods that it still has.
+// said before, of pods that the runtime still has or that it may not have looked at.
 func (t *Table) Apply(c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -183,7 +192,12 @@ func (t *Table) Apply(c Change) {
 		delete(next.Volumes, uid)
 		delete(t.earlier, uid)
 	}
-	t.dropEarlierLocked(next)
+	t.dropEarlierLocked(next, c.Snapshot)
+	t.replaceLocked(next)
+}
+
+// replaceLocked has another view, which is nobody's yet.
+func (t *Table) replaceLocked(next View) {
 	t.view, t.shared = next, false
 	if t.changed != nil {
 		close(t.changed)
@@ -194,18 +208,19 @@ func (t *Table) Apply(c Change) {
 // keepEarlierLocked keeps the volumes that podsync said, if it was started anew since; of the same
 // run those stand that are not its own yet.
 func (t *Table) keepEarlierLocked(next View, epoch uint64) {
-	earlier := map[string]bool{}
+	earlier := map[string]time.Time{}
 	for uid, v := range t.view.Volumes {
-		if epoch != t.epoch || t.earlier[uid] {
-			next.Volumes[uid], earlier[uid] = v, true
+		until, is := t.earlier[uid]
+		if epoch != t.epoch || is {
+			next.Volumes[uid], earlier[uid] = v, until
 		}
 	}
 	t.epoch, t.earlier = epoch, earlier
 }
 
-// dropEarlierLocked drops what an earlier podsync said of the volumes of pods of which nothing
-// is left.
-func (t *Table) dropEarlierLocked(next View) {
+// dropEarlierLocked drops what an earlier podsync said of the volumes of pods of which the runtime
+// has nothing any more. If it had nothing from this podsync's start, they stand for a while.
+func (t *Table) dropEarlierLocked(next View, start bool) {
 	if len(t.earlier) == 0 {
 		return
 	}
@@ -216,12 +231,38 @@ func (t *Table) dropEarlierLocked(next View) {
 	for _, k := range next.Containers {
 		there[k.Pod.UID] = true
 	}
-	for uid := range t.earlier {
-		if !there[uid] {
+	for uid, until := range t.earlier {
+		switch {
+		case there[uid]:
+			t.earlier[uid] = time.Time{}
+		case start && until.IsZero():
+			t.earlier[uid] = time.Now().Add(lookedFor)
+		case until.IsZero():
 			delete(next.Volumes, uid)
 			delete(t.earlier, uid)
 		}
 	}
+}
+
+// expireLocked drops what an earlier podsync said of volumes that stand no longer.
+func (t *Table) expireLocked() {
+	var gone []string
+	for uid, until := range t.earlier {
+		if !until.IsZero() && !time.Now().Before(until) {
+			gone = append(gone, uid)
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	next := t.view
+	next.Version++
+	next.Volumes = maps.Clone(t.view.Volumes)
+	for _, uid := range gone {
+		delete(next.Volumes, uid)
+		delete(t.earlier, uid)
+	}
+	t.replaceLocked(next)
 }
 
 // over is a container with when it was heard first that it has ended; before is what was

@@ -1,6 +1,8 @@
 package inventory
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +35,7 @@ func TestASnapshotReplacesAndAChangeAdds(t *testing.T) {
 
 // Else a pod had used nothing of the disk while podsync was looking, and another went for it.
 func TestVolumesStandOverARestartOfPodsyncUntilItSaysWhatThereIsOfThem(t *testing.T) {
-	gone, torn := Pod{UID: "gone"}, Pod{UID: "torn"}
+	torn := Pod{UID: "torn"}
 	sandboxes := []Sandbox{{ID: "s", Pod: pod}, {ID: "t", Pod: torn}}
 	volumes := func(p Pod, names ...string) (out PodVolumes) {
 		out.Pod = p
@@ -53,7 +55,7 @@ func TestVolumesStandOverARestartOfPodsyncUntilItSaysWhatThereIsOfThem(t *testin
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
-	table.Apply(Change{Epoch: 1, Snapshot: true, Sandboxes: append(sandboxes, Sandbox{ID: "g", Pod: gone}), Volumes: []PodVolumes{volumes(pod, "a"), volumes(torn, "b"), volumes(gone, "c")}})
+	table.Apply(Change{Epoch: 1, Snapshot: true, Sandboxes: sandboxes, Volumes: []PodVolumes{volumes(pod, "a"), volumes(torn, "b")}})
 	table.Apply(Change{Epoch: 2, Snapshot: true, Sandboxes: sandboxes})
 	wants("it was started anew", volumes(pod, "a"), volumes(torn, "b"))
 	table.Apply(Change{Volumes: []PodVolumes{volumes(pod, "new")}})
@@ -65,16 +67,51 @@ func TestVolumesStandOverARestartOfPodsyncUntilItSaysWhatThereIsOfThem(t *testin
 	wants("nothing is left of both", volumes(pod, "new"))
 }
 
+// As of a pod that waits for its first sandbox, or for another after its last was removed.
+func TestVolumesOfAPodThatTheRuntimeHasNothingOfStandWhileAPodsyncThatWasStartedAnewLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waits, gone := Pod{UID: "waits"}, Pod{UID: "gone"}
+		of := func(p Pod) PodVolumes { return PodVolumes{Pod: p, Volumes: []Volume{{Name: "v"}}} }
+		var table Table
+		wants := func(when string, want ...string) {
+			t.Helper()
+			if have := slices.Sorted(maps.Keys(table.View().Volumes)); !slices.Equal(have, want) {
+				t.Errorf("%s: %q, want %q", when, have, want)
+			}
+		}
+		table.Apply(Change{Epoch: 1, Snapshot: true, Sandboxes: []Sandbox{{ID: "g", Pod: gone}}, Volumes: []PodVolumes{of(waits), of(gone)}})
+		table.Apply(Change{Epoch: 2, Snapshot: true})
+		wants("it was started anew", "gone", "waits")
+		time.Sleep(time.Minute)
+		table.Apply(Change{Epoch: 2, Snapshot: true})
+		table.Apply(Change{Volumes: []PodVolumes{of(waits)}})
+		wants("it has looked at one, over a broken stream", "gone", "waits")
+		before, changed := table.Follow()
+		time.Sleep(lookedFor - time.Minute)
+		wants("it says nothing of the other, which was removed while it was away", "waits")
+		if after := table.View(); after.Version <= before.Version || len(before.Volumes) != 2 {
+			t.Errorf("version %d is followed by %d, and what was handed out has %d", before.Version, after.Version, len(before.Volumes))
+		}
+		select {
+		case <-changed:
+		default:
+			t.Error("who follows is not told")
+		}
+	})
+}
+
 func TestPresentPodsHaveTheNewestSandboxAndWhatRuns(t *testing.T) {
 	var table Table
 	table.Apply(Change{
 		Snapshot: true,
 		Sandboxes: []Sandbox{
-			{ID: "old", Pod: pod, Attempt: 0, Ready: true}, {ID: "new", Pod: pod, Attempt: 1, Ready: true},
+			{ID: "old", Pod: pod, Attempt: 0, Ready: true},
+			{ID: "new", Pod: pod, Attempt: 1, Ready: true},
 			{ID: "dead", Pod: Pod{Namespace: "a", Name: "q", UID: "v"}},
 		},
 		Containers: []Container{
-			{ID: "x0", Pod: pod, Name: "x", Attempt: 0, Running: true}, {ID: "x1", Pod: pod, Name: "x", Attempt: 1},
+			{ID: "x0", Pod: pod, Name: "x", Attempt: 0, Running: true},
+			{ID: "x1", Pod: pod, Name: "x", Attempt: 1},
 			{ID: "y0", Pod: pod, Name: "y", Attempt: 0, Running: true},
 		},
 		Volumes: []PodVolumes{{Pod: pod, Volumes: []Volume{{Name: "data"}}}},
@@ -98,8 +135,11 @@ func TestKeptPodsHaveWhatHasEndedAndNeedNoSandbox(t *testing.T) {
 		Snapshot:  true,
 		Sandboxes: []Sandbox{{ID: "s", Pod: pod, Ready: true}, {ID: "dead", Pod: over}, {ID: "nothing", Pod: Pod{UID: "x"}}},
 		Containers: []Container{
-			{ID: "x0", Pod: pod, Name: "x"}, {ID: "x1", Pod: pod, Name: "x", Attempt: 1, Running: true},
-			{ID: "y2", Pod: pod, Name: "y", Attempt: 2}, {ID: "y0", Pod: pod, Name: "y"}, {ID: "y1", Pod: pod, Name: "y", Attempt: 1, Running: true},
+			{ID: "x0", Pod: pod, Name: "x"},
+			{ID: "x1", Pod: pod, Name: "x", Attempt: 1, Running: true},
+			{ID: "y2", Pod: pod, Name: "y", Attempt: 2},
+			{ID: "y0", Pod: pod, Name: "y"},
+			{ID: "y1", Pod: pod, Name: "y", Attempt: 1, Running: true},
 			{ID: "z", Pod: over, Name: "z"},
 		},
 		Volumes: []PodVolumes{{Pod: bare, Volumes: []Volume{{Name: "data"}}}},

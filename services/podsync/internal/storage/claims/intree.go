@@ -33,20 +33,21 @@ func Translate(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 func InTree(v *v1.Volume) bool { return csitranslation.New().IsInlineMigratable(v) }
 
 // Inline is what Translate makes of a volume in the spec of a pod of a namespace: one as
-// if a claim were bound to it, whose name is that of a directory.
-func Inline(namespace string, v *v1.Volume) (*v1.PersistentVolume, error) {
+// if a claim were bound to it, whose name is that of a directory. called is what Kubernetes
+// calls it elsewhere.
+func Inline(namespace string, v *v1.Volume) (pv *v1.PersistentVolume, called string, err error) {
 	policy := ""
 	if v.VsphereVolume != nil && v.VsphereVolume.StoragePolicyName != "" {
 		v = v.DeepCopy()
 		policy, v.VsphereVolume.StoragePolicyName = v.VsphereVolume.StoragePolicyName, "" // the library looks for it where there is nothing, and panics
 	}
-	pv, err := csitranslation.New().TranslateInTreeInlineVolumeToCSI(logr.Discard(), v, namespace)
+	pv, err = csitranslation.New().TranslateInTreeInlineVolumeToCSI(logr.Discard(), v, namespace)
 	if err != nil {
-		return nil, fmt.Errorf("failed to translate in-tree inline volume to CSI: %w", err)
+		return nil, "", fmt.Errorf("failed to translate in-tree inline volume to CSI: %w", err)
 	}
 	if policy != "" {
 		pv.Spec.CSI.VolumeAttributes[vsphereStoragePolicy] = policy
 	}
-	pv.Name = strings.ReplaceAll(pv.Name, "/", "~") // as Kubernetes spells directories
-	return pv, nil
+	called, pv.Name = pv.Name, strings.ReplaceAll(pv.Name, "/", "~") // as Kubernetes spells directories
+	return pv, called, nil
 }

@@ -66,23 +66,31 @@ func TestAVolumeOfBeforeCSIInAPodsSpecIsAsIfAClaimWereBoundToIt(t *testing.T) {
 	if !InTree(v) {
 		t.Fatal("it is not taken for one")
 	}
-	pv, err := Inline("ns", v)
+	pv, called, err := Inline("ns", v)
 	if err != nil || pv.Spec.CSI == nil || pv.Spec.CSI.VolumeHandle != "vol-1" || *pv.Spec.VolumeMode != v1.PersistentVolumeFilesystem {
 		t.Fatalf("it is %+v, %v", pv, err)
 	}
-	if pv.Name == "" || strings.Contains(pv.Name, "/") {
-		t.Errorf("its name is %q", pv.Name)
+	if pv.Name != "ebs.csi.aws.com-vol-1" || called != pv.Name {
+		t.Errorf("its name is %q, and it is called %q", pv.Name, called)
 	}
 	v.AWSElasticBlockStore.VolumeID = "aws://a/b/c/d"
-	if _, err := Inline("ns", v); err == nil || !strings.HasPrefix(err.Error(), "failed to translate in-tree inline volume to CSI: ") {
+	if _, _, err := Inline("ns", v); err == nil || !strings.HasPrefix(err.Error(), "failed to translate in-tree inline volume to CSI: ") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestAVolumeOfBeforeCSIInAPodsSpecIsCalledAsKubernetesCallsItThoughItsDirectoryIsNot(t *testing.T) {
+	v := &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{VolumePath: "[ds] kubevols/x.vmdk"}}}
+	pv, called, err := Inline("ns", v)
+	if err != nil || pv.Name != "csi.vsphere.vmware.com-[ds] kubevols~x.vmdk" || called != "csi.vsphere.vmware.com-[ds] kubevols/x.vmdk" {
+		t.Errorf("its name is %q, and it is called %q: %v", pv.Name, called, err)
 	}
 }
 
 // csi-translation-lib looks for the policy of a volume in a pod's spec in a PersistentVolume.
 func TestTheStoragePolicyOfAVolumeInAPodsSpecIsItsDriversAttribute(t *testing.T) {
 	v := &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{VolumePath: "[ds] x.vmdk", StoragePolicyName: "gold"}}}
-	pv, err := Inline("ns", v)
+	pv, _, err := Inline("ns", v)
 	if err != nil || pv.Spec.CSI.VolumeAttributes["storagepolicyname"] != "gold" || v.VsphereVolume.StoragePolicyName != "gold" {
 		t.Errorf("it is %+v of %+v, %v", pv, v.VsphereVolume, err)
 	}

@@ -61,6 +61,19 @@ func (o *ofBeforeCSI) setUp(t *testing.T) {
 	}
 }
 
+// As a kubelet writes it, whose directories alone have another name.
+func TestWhatLiesBesideAVolumeOfBeforeCSIHasTheNameByWhichPeopleKnowIt(t *testing.T) {
+	b := newStaging(t, nil)
+	r := b.claimOf("uid-1")
+	r.Migrated, r.Called = true, "driver-dir/disk"
+	if _, err := b.Setup(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := readVolumeData(r.Dir); err != nil || data.SpecVolID != r.Called {
+		t.Errorf("%+v, %v", data, err)
+	}
+}
+
 func (o *ofBeforeCSI) end(t *testing.T) {
 	t.Helper()
 	if o.device {

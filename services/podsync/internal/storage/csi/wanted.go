@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -58,7 +59,7 @@ func (c *Volumes) wantedBy(r volume.Request) wanted {
 		return w
 	}
 	source := r.PV.Spec.CSI
-	w.data = persistent(r.PV.Name, source.VolumeHandle, source.Driver, c.cfg.NodeName)
+	w.data = persistent(cmp.Or(r.Called, r.PV.Name), source.VolumeHandle, source.Driver, c.cfg.NodeName)
 	w.readOnly, w.attributes, w.fsType = r.ReadOnly, source.VolumeAttributes, source.FSType
 	w.block = r.PV.Spec.VolumeMode != nil && *r.PV.Spec.VolumeMode == v1.PersistentVolumeBlock
 	w.modes, w.options = r.PV.Spec.AccessModes, r.PV.Spec.MountOptions

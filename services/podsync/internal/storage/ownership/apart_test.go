@@ -43,10 +43,8 @@ func TestATreeIsGivenByAProcessOfItsOwn(t *testing.T) {
 }
 
 func TestAProcessThatGivesATreeSaysWhatItCannotGive(t *testing.T) {
-	root, _ := tree(t)
-	if err := os.MkdirAll(filepath.Join(root, strings.Repeat("d/", mostDepth+10)), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	root := inMemory(t)
+	deepen(t, root, mostDepth+10)
 	by := apart.New(apart.Config{Most: 1, MostOfOne: 1})
 	if err := (Change{Group: give(group)}).ApplyApart(t.Context(), by, "s", root); err == nil || !strings.Contains(err.Error(), "directories deep") {
 		t.Errorf("the error is %.300v", err)

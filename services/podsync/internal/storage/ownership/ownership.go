@@ -6,9 +6,6 @@ package ownership
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -16,10 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
-
-// mostDepth bounds how deep directories lie that are given away: each is open while
-// what is in it is given away.
-const mostDepth = 256
 
 // Of is the group that owns the pod's volumes; nil for none.
 func Of(pod *v1.Pod) *int64 {
@@ -62,7 +55,8 @@ func (c Change) Apply(ctx context.Context, root string) error {
 			return err
 		}
 	}
-	return c.give(ctx, top, 0)
+	w := walk{Change: c, ctx: ctx}
+	return w.all(top)
 }
 
 // done says whether a file is as it would become.
@@ -84,80 +78,6 @@ func (c Change) bits(mode uint32) uint32 {
 		more |= unix.S_ISGID | 0o110
 	}
 	return more
-}
-
-// give gives away a file, which is open as a path, with all below it.
-func (c Change) give(ctx context.Context, file *os.File, depth int) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if c.Given != nil {
-		c.Given.Add(1)
-	}
-	var st unix.Stat_t
-	err := unix.Fstat(int(file.Fd()), &st)
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		err = c.below(ctx, file, depth)
-	}
-	if err == nil {
-		err = c.own(file, st)
-	}
-	if err == nil {
-		return nil
-	}
-	if c.Skip != nil && ctx.Err() == nil {
-		c.Skip(fmt.Errorf("give %s to group %d: %w", file.Name(), *c.Group, err))
-		return nil
-	}
-	if given := (*givenError)(nil); errors.As(err, &given) {
-		return err
-	}
-	return &givenError{fmt.Errorf("give %s to group %d: %w", file.Name(), *c.Group, err)}
-}
-
-// givenError names the file already.
-type givenError struct{ error }
-
-func (e *givenError) Unwrap() error { return e.error }
-
-// below gives away what is in a directory.
-func (c Change) below(ctx context.Context, path *os.File, depth int) error {
-	if depth == mostDepth {
-		return fmt.Errorf("it lies more than %d directories deep", mostDepth)
-	}
-	fd, err := unix.Openat(int(path.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	dir := os.NewFile(uintptr(fd), path.Name()) //nolint:gosec // A descriptor is not negative.
-	defer dir.Close()
-	for {
-		names, err := dir.Readdirnames(256)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if err := c.entry(ctx, dir, name, depth); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-func (c Change) entry(ctx context.Context, dir *os.File, name string, depth int) error {
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return nil // removed meanwhile
-	}
-	if err != nil {
-		return err
-	}
-	file := os.NewFile(uintptr(fd), dir.Name()+"/"+name) //nolint:gosec // A descriptor is not negative.
-	defer file.Close()
-	return c.give(ctx, file, depth+1)
 }
 
 // own gives away one file.

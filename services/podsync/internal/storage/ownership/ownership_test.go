@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 )
@@ -91,23 +90,6 @@ func TestATreeWhoseRootIsGivenAwayIsLeftAloneWhereThatIsWanted(t *testing.T) {
 	}
 	if err := change.Apply(t.Context(), root); err != nil || int64(stat(t, file).Gid) != group {
 		t.Errorf("not given away though the root is not: %v", err)
-	}
-}
-
-func TestATreeThatIsTooDeepIsNotGivenAwayWhole(t *testing.T) {
-	root, _ := tree(t)
-	deep := filepath.Join(root, strings.Repeat("d/", mostDepth+10))
-	if err := os.MkdirAll(deep, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	err := Change{Group: give(group)}.Apply(t.Context(), root)
-	if err == nil || !strings.Contains(err.Error(), "directories deep") || strings.Count(err.Error(), "give ") != 1 {
-		t.Errorf("the error is %.300v", err)
-	}
-	skipped := 0
-	err = Change{Group: give(group), Skip: func(error) { skipped++ }}.Apply(t.Context(), root)
-	if err != nil || skipped != 1 || int64(stat(t, root).Gid) != group {
-		t.Errorf("%d skipped, %v", skipped, err)
 	}
 }
 

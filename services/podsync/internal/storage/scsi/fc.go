@@ -35,9 +35,18 @@ func (v *Volumes) attachFC(ctx context.Context, f *fabric) (device string, err e
 	case device != "":
 		return device, nil
 	case ctx.Err() != nil:
-		return "", fmt.Errorf("no fc disk found: %w", context.Cause(ctx))
+		return "", fmt.Errorf("no fc disk found; nothing at %s leads to %s: %w", dir, f.called(), context.Cause(ctx))
 	}
-	return "", fmt.Errorf("no fc disk found; nothing at %s leads to %s: see that the fabric zones it to this node", dir, strings.Join(f.ids(), ", "))
+	return "", fmt.Errorf("no fc disk found; nothing at %s leads to %s: see that the fabric zones it to this node", dir, f.called())
+}
+
+// called is a disk as people look for it: a port that is there may not have the LUN.
+func (f *fabric) called() string {
+	all := strings.Join(f.ids(), ", ")
+	if len(f.WWNs) > 0 {
+		return "LUN " + f.Lun + " of " + all
+	}
+	return all
 }
 
 // rescan has the SCSI hosts look for disks that may be of a fabric.

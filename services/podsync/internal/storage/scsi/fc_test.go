@@ -2,6 +2,7 @@ package scsi
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,11 +101,17 @@ func TestAllPathsToADiskGoAfterACrashBetweenThem(t *testing.T) {
 
 func TestThatNoDiskOfAFabricIsFoundIsSaid(t *testing.T) {
 	b := newBench(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := b.Setup(ctx, b.inline("uid-1", "v", fabricSource(1, "50060e801049cfd1")))
-	if err == nil || !strings.HasPrefix(err.Error(), "MountVolume.WaitForAttach: no fc disk found") {
-		t.Error(err)
+	makeDisk(b.host, "sda", "by-path/pci-0000:04:00.0-fc-0x50060e801049cfd1-lun-0") // the port is there
+	for want, source := range map[string]v1.VolumeSource{
+		"by-path leads to LUN 1 of 50060e801049cfd1, 50060e801049cfd2: ": fabricSource(1, "50060e801049cfd1", "50060e801049cfd2"),
+		"by-id leads to 3600508b4: ":                                     {FC: &v1.FCVolumeSource{WWIDs: []string{"3600508b4"}}},
+	} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("stopped"))
+		defer cancel()
+		_, err := b.Setup(ctx, b.inline("uid-1", "v", source))
+		if err == nil || !strings.HasPrefix(err.Error(), "MountVolume.WaitForAttach: no fc disk found") || !strings.Contains(err.Error(), want) {
+			t.Error(err)
+		}
 	}
 	for name, source := range map[string]*v1.FCVolumeSource{"no fc disk information found": {}, "other than letters": {WWIDs: []string{"a/b"}}} {
 		if _, err := b.Setup(t.Context(), b.inline("uid-1", "v", v1.VolumeSource{FC: source})); err == nil || !strings.Contains(err.Error(), name) {

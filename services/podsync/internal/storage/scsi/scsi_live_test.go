@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,9 @@ import (
 // targetEnv names a real target: its portal, its IQN, a LUN, a user and a password for
 // CHAP. What is on the disk is lost.
 const targetEnv = "POLYLET_TEST_ISCSI"
+
+// fabricEnv names a disk of a real fabric: the name of its target's port, and its LUN.
+const fabricEnv = "POLYLET_TEST_FC"
 
 // partly does one call if this process was begun for that.
 func partly() (code int, is bool) {
@@ -41,6 +45,20 @@ func (a lonely) Secret(context.Context, string, string) (*v1.Secret, error) {
 	return &v1.Secret{Data: map[string][]byte{"node.session.auth.username": []byte(a.user), "node.session.auth.password": []byte(a.password)}}, nil
 }
 
+// newLive is a bench with the kernel, and with programs, themselves, and what begins anew with it.
+func newLive(t *testing.T, cluster lonely) (b *bench, live func() *Volumes) {
+	t.Helper()
+	root := t.TempDir()
+	live = func() *Volumes {
+		return New(Config{RootDir: root}, Deps{Objects: cluster, InUse: cluster, Mounter: mount.New(mount.Config{Devices: filepath.Join(root, "polylet", "devices")}), Apart: apart.New(apart.Config{Most: 4, MostOfOne: 4})})
+	}
+	b = &bench{Volumes: live(), t: t, host: t.TempDir()}
+	if err := os.Symlink(root, filepath.Join(b.host, "root")); err != nil {
+		t.Fatal(err)
+	}
+	return b, live
+}
+
 // TestALiveTargetsDiskIsMountedGivenAsADeviceAndTakenAway with the kernel, iscsiadm and
 // mount themselves: what was written is there the next time, and nothing is left.
 func TestALiveTargetsDiskIsMountedGivenAsADeviceAndTakenAway(t *testing.T) {
@@ -48,15 +66,7 @@ func TestALiveTargetsDiskIsMountedGivenAsADeviceAndTakenAway(t *testing.T) {
 	if len(of) != 5 {
 		t.Skipf("%s names no target", targetEnv)
 	}
-	root, cluster := t.TempDir(), lonely{of[3], of[4]}
-	live := func() *Volumes {
-		return New(Config{RootDir: root}, Deps{Objects: cluster, InUse: cluster, Mounter: mount.New(mount.Config{Devices: filepath.Join(root, "polylet", "devices")}), Apart: apart.New(apart.Config{Most: 4, MostOfOne: 4})})
-	}
-	b := &bench{Volumes: live(), t: t, host: filepath.Dir(root)}
-	b.host = t.TempDir()
-	if err := os.Symlink(root, filepath.Join(b.host, "root")); err != nil {
-		t.Fatal(err)
-	}
+	b, live := newLive(t, lonely{of[3], of[4]})
 	source := v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{
 		TargetPortal: of[0], IQN: of[1], Lun: 1, SessionCHAPAuth: true, SecretRef: &v1.SecretReference{Name: "s"}, FSType: "ext4",
 	}}
@@ -110,6 +120,46 @@ func TestALiveTargetsDiskIsMountedGivenAsADeviceAndTakenAway(t *testing.T) {
 	settle("a device", true)
 	b.takeDown(device)
 	settle("a device", false)
+	if names, err := b.Left(); len(names) != 0 || err != nil {
+		t.Errorf("left are %q, %v", names, err)
+	}
+}
+
+// TestALiveFabricsDiskIsGivenAsADeviceAndTakenAway with the kernel itself; also after a
+// restart, and looked for when it is not on the node.
+func TestALiveFabricsDiskIsGivenAsADeviceAndTakenAway(t *testing.T) {
+	of := strings.Fields(os.Getenv(fabricEnv))
+	if len(of) != 2 {
+		t.Skipf("%s names no disk", fabricEnv)
+	}
+	lun, err := strconv.ParseInt(of[1], 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := int32(lun)
+	b, live := newLive(t, lonely{})
+	for _, mode := range []v1.PersistentVolumeMode{v1.PersistentVolumeBlock, v1.PersistentVolumeBlock, v1.PersistentVolumeFilesystem} {
+		r := b.claimed("uid-1", "pv", v1.PersistentVolumeSource{FC: &v1.FCVolumeSource{TargetWWNs: of[:1], Lun: &number}}, mode)
+		b.setUp(r)
+		if info, err := os.Stat(r.Dir); err != nil || (info.Mode()&os.ModeDevice != 0) != (mode == v1.PersistentVolumeBlock) {
+			t.Errorf("as %s it is %v, %v", mode, info, err)
+		}
+		b.Volumes = live()
+		names, err := b.Left()
+		if err != nil || len(names) != 1 {
+			t.Fatalf("on the node are %q, %v", names, err)
+		}
+		if left, err := b.Settle(t.Context(), names[0]); !left || err != nil {
+			t.Errorf("what a pod has is settled: %v, %v", left, err)
+		}
+		b.takeDown(r)
+		if left, err := b.Settle(t.Context(), names[0]); left || err != nil {
+			t.Errorf("after the pod: %v, %v", left, err)
+		}
+		if disks := b.disksOfFabric(&fabric{WWNs: of[:1], Lun: of[1]}); len(disks) != 0 {
+			t.Errorf("left are %q", disks)
+		}
+	}
 	if names, err := b.Left(); len(names) != 0 || err != nil {
 		t.Errorf("left are %q, %v", names, err)
 	}

@@ -20,8 +20,10 @@ import (
 type bound struct {
 	Claim string `json:"claim"`
 	// PV is the PersistentVolume's name, and Kind the field of its source.
-	PV   string `json:"pv"`
-	Kind string `json:"kind"`
+	PV string `json:"pv"`
+	// Called is what people know it by, where that is another name.
+	Called string `json:"called,omitempty"`
+	Kind   string `json:"kind"`
 	// Path is where it lies on the host.
 	Path string `json:"path"`
 	// Device: it is a link to a device.

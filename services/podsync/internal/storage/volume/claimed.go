@@ -43,7 +43,7 @@ func (d claimed) Setup(ctx context.Context, r Request) (Made, error) {
 	ref, _ := claims.Of(r.Pod, r.Volume)
 	path, err := d.set.claimed(ctx, &r, ref)
 	b, _ := d.set.boundOf(r.Pod.UID, r.Volume.Name)
-	return Made{Path: path, device: b.Device || r.PV != nil && claims.IsDevice(r.PV), migrated: b.Migrated || r.Migrated, pv: r.PV}, err
+	return Made{Path: path, device: b.Device || r.PV != nil && claims.IsDevice(r.PV), migrated: b.Migrated || r.Migrated, pv: r.PV, called: r.Called}, err
 }
 
 // Teardown takes a local one down.
@@ -64,7 +64,8 @@ func (s *Set) claimed(ctx context.Context, r *Request, ref claims.Reference) (st
 	}
 	claim, err := s.resolveSome(ctx, r, ref)
 	if err == nil && known && before.PV != r.PV.Name {
-		err = ref.Failed(fmt.Errorf("it is bound to %s now, and the pod was given %s; delete the pod", r.PV.Name, before.PV))
+		err = ref.Failed(fmt.Errorf("it is bound to PersistentVolume %q now, and the pod was given %q; delete the pod", r.PV.Name, before.PV))
+		r.PV = nil // it is about both
 	}
 	if err == nil {
 		err = s.attach(ctx, r)
@@ -121,7 +122,7 @@ func (s *Set) resolve(ctx context.Context, r *Request, ref claims.Reference) (cl
 	pod, v := r.Pod, r.Volume
 	r.ReadOnly = ref.ReadOnly
 	if claims.InTree(v) {
-		if r.PV, err = claims.Inline(pod.Namespace, v); err != nil {
+		if r.PV, r.Called, err = claims.Inline(pod.Namespace, v); err != nil {
 			return nil, err
 		}
 		r.Migrated = true
@@ -151,7 +152,7 @@ func (s *Set) resolve(ctx context.Context, r *Request, ref claims.Reference) (cl
 	if r.PV, err = claims.Translate(pv); err != nil {
 		return nil, ref.Failed(err)
 	}
-	r.Migrated = r.PV != pv
+	r.Migrated, r.Called = r.PV != pv, r.PV.Name
 	return claim, s.mayUse(ctx, pod, v, r.PV)
 }
 
@@ -197,6 +198,9 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 		}
 	}
 	b := s.boundAs(pod, ref, pv)
+	if r.Called != pv.Name {
+		b.Called = r.Called
+	}
 	before, kept := s.keptBound(pod.UID, v.Name)
 	b.Begun, b.Labelled, b.Migrated = before.Begun || !s.lies(b), before.Labelled, r.Migrated
 	if b.Served, err = s.isServedLocal(pv); err != nil {

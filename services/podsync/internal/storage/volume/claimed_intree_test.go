@@ -1,12 +1,30 @@
 package volume
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
+
+func TestAVolumeOfBeforeCSIInAPodsSpecIsCalledInMessagesAsKubernetesCallsIt(t *testing.T) {
+	f, d := withAttacher(t)
+	d.set = errors.New("broken")
+	pod := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{VolumePath: "[ds] kubevols/x.vmdk"}}})
+	const called = "csi.vsphere.vmware.com-[ds] kubevols/x.vmdk"
+	fails(t, f.set.Setup(t.Context(), pod), `MountVolume.SetUp failed for volume "`+called+`" : broken`)
+	d.set = nil
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	list := f.set.Standings(pod, false)
+	if one := list[0]; one.PV != called || one.Plugin != "kubernetes.io/csi" || !strings.HasSuffix(one.Path, "/kubernetes.io~csi/csi.vsphere.vmware.com-[ds] kubevols~x.vmdk/mount") {
+		t.Errorf("it is shown as %+v", one)
+	}
+}
 
 func TestAVolumeOfBeforeCSIIsResolvedToItsDrivers(t *testing.T) {
 	f := newFixture(t)

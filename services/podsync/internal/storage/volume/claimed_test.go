@@ -137,7 +137,7 @@ func TestWhatAPreviousRunHasSetUpStands(t *testing.T) {
 	f.set = f.restarted()
 	f.bind("l", "another", localPV("/"))
 	err := f.set.Setup(t.Context(), pod)
-	fails(t, err, `MountVolume.SetUp failed for volume "another" : error processing PVC ns/l: it is bound to another now, and the pod was given pv-l; delete the pod`)
+	fails(t, err, `MountVolume.SetUp failed for volume "l" : error processing PVC ns/l: it is bound to PersistentVolume "another" now, and the pod was given "pv-l"; delete the pod`)
 }
 
 func TestALocalVolumeThatWasNotMountedDoesNotStand(t *testing.T) {

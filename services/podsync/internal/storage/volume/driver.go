@@ -102,6 +102,9 @@ type Request struct {
 	ReadOnly bool
 	// Migrated: it is of before CSI, and PV what a CSI driver makes of it.
 	Migrated bool
+	// Called is what people know PV by: the name of one that was made of a pod's own spec is
+	// that of its directory.
+	Called string
 
 	mounts func() *mountIndex // the pod's
 }
@@ -119,7 +122,8 @@ type Made struct {
 	device, migrated bool
 	// pv is what the volume's claim is bound to, as far as that was looked up; also beside an
 	// error.
-	pv *v1.PersistentVolume
+	pv     *v1.PersistentVolume
+	called string // see Request
 }
 
 // Remains are what is on the disk of a volume.

@@ -73,7 +73,7 @@ func (s *Set) growLocal(ctx context.Context, pv *v1.PersistentVolume, b bound) e
 	if b.Device || b.Served {
 		return nil
 	}
-	source, device, err := openLocal(pv.Spec.Local.Path)
+	source, device, err := openLocal(pv.Spec.Local.Path, s.find)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -29,20 +28,15 @@ func (d hostPaths) Setup(ctx context.Context, r Request) (Made, error) {
 // hostPath makes or checks a path of the host. One that lies with a server, which may not
 // answer, is looked at by another process, and meanwhile the pod's turn is not taken.
 func (s *Set) hostPath(ctx context.Context, uid types.UID, volume string, h *v1.HostPathVolumeSource) error {
-	if s.deps.Apart == nil || h.Type == nil || *h.Type == v1.HostPathUnset {
-		return checkHostPath(h)
-	}
-	at, err := s.deps.Mounter.AskedAt(h.Path)
-	if err != nil {
+	err := checkHostPath(h, s.find)
+	asked, is := errors.AsType[*askedError](err)
+	if !is {
 		return err
-	}
-	if at == "" {
-		return checkHostPath(h)
 	}
 	return s.work(ctx, uid, "hostPath "+volume, func(ctx context.Context, _ *chown) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, servedPathWithin, errNoPathServer)
 		defer cancel()
-		_, err := s.deps.Apart.Do(ctx, at, callHostPath, h.Path, string(*h.Type))
+		_, err := s.deps.Apart.Do(ctx, asked.at, callHostPath, h.Path, string(*h.Type))
 		return err
 	})
 }
@@ -60,14 +54,14 @@ func hostPathCall(args []string) (string, error) {
 		return "", fmt.Errorf("%s takes a path and a type", callHostPath)
 	}
 	kind := v1.HostPathType(args[1])
-	return "", checkHostPath(&v1.HostPathVolumeSource{Path: args[0], Type: &kind})
+	return "", checkHostPath(&v1.HostPathVolumeSource{Path: args[0], Type: &kind}, findByPath)
 }
 
 // Teardown leaves to the host what is the host's.
 func (hostPaths) Teardown(_ context.Context, v Remains) error { return rmdir(v.Dir) }
 
 // checkHostPath makes or checks a path of the host as its type asks.
-func checkHostPath(h *v1.HostPathVolumeSource) error {
+func checkHostPath(h *v1.HostPathVolumeSource, find finder) error {
 	if slices.Contains(strings.Split(h.Path, "/"), "..") {
 		return fmt.Errorf("hostPath %q must not contain '..'", h.Path)
 	}
@@ -75,46 +69,49 @@ func checkHostPath(h *v1.HostPathVolumeSource) error {
 	if h.Type != nil {
 		kind = *h.Type
 	}
-	switch kind {
-	case v1.HostPathUnset:
+	if kind == v1.HostPathUnset {
 		return nil
-	case v1.HostPathDirectoryOrCreate:
-		if _, err := os.Stat(h.Path); errors.Is(err, fs.ErrNotExist) {
-			return os.MkdirAll(h.Path, 0o755)
-		}
-		return mustBe(h.Path, "a directory", fs.FileMode.IsDir)
-	case v1.HostPathFileOrCreate:
-		if _, err := os.Stat(h.Path); errors.Is(err, fs.ErrNotExist) {
-			f, err := os.OpenFile(h.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-			if err != nil {
-				return err
-			}
-			return f.Close()
-		}
-		return mustBe(h.Path, "a file", fs.FileMode.IsRegular)
-	case v1.HostPathDirectory:
-		return mustBe(h.Path, "a directory", fs.FileMode.IsDir)
-	case v1.HostPathFile:
-		return mustBe(h.Path, "a file", fs.FileMode.IsRegular)
-	case v1.HostPathSocket:
-		return mustBe(h.Path, "a socket file", func(m fs.FileMode) bool { return m&fs.ModeSocket != 0 })
-	case v1.HostPathCharDev:
-		return mustBe(h.Path, "a character device", func(m fs.FileMode) bool { return m&fs.ModeCharDevice != 0 })
-	case v1.HostPathBlockDev:
-		return mustBe(h.Path, "a block device", func(m fs.FileMode) bool {
-			return m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0
-		})
 	}
-	return fmt.Errorf("%q is an invalid hostPath type", kind)
-}
-
-func mustBe(path, what string, is func(fs.FileMode) bool) error {
-	info, err := os.Stat(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	is, known := hostPathTypes[kind]
+	if !known {
+		return fmt.Errorf("%q is an invalid hostPath type", kind)
+	}
+	found, err := find(h.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		switch kind {
+		case v1.HostPathDirectoryOrCreate:
+			return find.makeDirs(h.Path)
+		case v1.HostPathFileOrCreate:
+			return find.makeFile(h.Path)
+		}
+		return fmt.Errorf("hostPath type check failed: %s is not %s", h.Path, is.what)
+	}
+	if err != nil {
 		return fmt.Errorf("hostPath type check failed: %w", err)
 	}
-	if err != nil || !is(info.Mode()) {
-		return fmt.Errorf("hostPath type check failed: %s is not %s", path, what)
+	defer func() { _ = found.Close() }()
+	info, err := found.Stat()
+	if err != nil {
+		return fmt.Errorf("hostPath type check failed: %w", err)
+	}
+	if !is.mode(info.Mode()) {
+		return fmt.Errorf("hostPath type check failed: %s is not %s", h.Path, is.what)
 	}
 	return nil
+}
+
+// hostPathType is what a path of the host has to be, in words and by its mode.
+type hostPathType struct {
+	what string
+	mode func(fs.FileMode) bool
+}
+
+var hostPathTypes = map[v1.HostPathType]hostPathType{
+	v1.HostPathDirectoryOrCreate: {"a directory", fs.FileMode.IsDir},
+	v1.HostPathDirectory:         {"a directory", fs.FileMode.IsDir},
+	v1.HostPathFileOrCreate:      {"a file", fs.FileMode.IsRegular},
+	v1.HostPathFile:              {"a file", fs.FileMode.IsRegular},
+	v1.HostPathSocket:            {"a socket file", func(m fs.FileMode) bool { return m&fs.ModeSocket != 0 }},
+	v1.HostPathCharDev:           {"a character device", func(m fs.FileMode) bool { return m&fs.ModeCharDevice != 0 }},
+	v1.HostPathBlockDev:          {"a block device", func(m fs.FileMode) bool { return m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0 }},
 }

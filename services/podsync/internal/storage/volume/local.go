@@ -28,7 +28,7 @@ func (s *Set) local(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *
 	if b.Served {
 		return s.servedLocal(ctx, pod, ref, pv, b, c, options)
 	}
-	found, device, err := openLocal(pv.Spec.Local.Path)
+	found, device, err := openLocal(pv.Spec.Local.Path, s.find)
 	if err != nil {
 		return err
 	}
@@ -73,15 +73,14 @@ func (s *Set) local(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *
 // openLocal opens what a local volume is made of: a directory, or a device, which is only
 // looked at. What was looked at is what is mounted of a directory, whatever becomes of
 // its path.
-func openLocal(path string) (source *os.File, device bool, err error) {
+func openLocal(path string, find finder) (source *os.File, device bool, err error) {
 	if path == "" {
 		return nil, false, errors.New("local volume source is nil or local path is not set")
 	}
 	if slices.Contains(strings.Split(path, "/"), "..") {
 		return nil, false, fmt.Errorf("invalid path: %s must not contain '..'", path)
 	}
-	path = filepath.Join("/", path)
-	at, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0) // opens no device and waits for no pipe
+	at, err := find(filepath.Join("/", path))
 	if err != nil {
 		return nil, false, err
 	}

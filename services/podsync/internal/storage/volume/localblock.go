@@ -24,7 +24,7 @@ func (s *Set) localMap(uid types.UID, pv string) string {
 // caller has the volume's turn.
 func (s *Set) localBlock(pod *v1.Pod, pv *v1.PersistentVolume, b bound) error {
 	link := b.Path
-	if err := checkLocalBlock(pv.Spec.Local.Path, b.Served); err != nil {
+	if err := s.checkLocalBlock(pv.Spec.Local.Path, b.Served); err != nil {
 		return &podstate.VolumeStep{Step: "MapVolume.MapPodDevice", Err: err}
 	}
 	path, shown := filepath.Join("/", pv.Spec.Local.Path), s.localMap(pod.UID, pv.Name)
@@ -44,11 +44,11 @@ func (s *Set) localBlock(pod *v1.Pod, pv *v1.PersistentVolume, b bound) error {
 }
 
 // checkLocalBlock refuses what is no device of this node.
-func checkLocalBlock(path string, served bool) error {
+func (s *Set) checkLocalBlock(path string, served bool) error {
 	if served {
 		return errDeviceOfServer(path)
 	}
-	found, device, err := openLocal(path)
+	found, device, err := openLocal(path, s.find)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func localCall(args []string) (string, error) {
 		return "", fmt.Errorf("%s takes a path, where to mount it, and options", callLocal)
 	}
 	path, dir, options := args[0], args[1], args[2:]
-	found, device, err := openLocal(path)
+	found, device, err := openLocal(path, findByPath)
 	if err != nil {
 		return "", err
 	}

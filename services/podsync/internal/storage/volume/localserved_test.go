@@ -166,7 +166,7 @@ func TestALocalVolumeOfAServerStandsThoughThatDoesNotAnswerAnyMore(t *testing.T)
 }
 
 func TestADeviceIsNotTakenFromAServer(t *testing.T) {
-	if err := checkLocalBlock("/mnt/server/disk", true); err == nil || !strings.Contains(err.Error(), "name the device in local.path by its path in /dev") {
+	if err := newFixture(t).set.checkLocalBlock("/mnt/server/disk", true); err == nil || !strings.Contains(err.Error(), "name the device in local.path by its path in /dev") {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -221,7 +222,7 @@ func (st *podState) recorded(name string, r result) *podstate.VolumeError {
 		}
 		failed := &podstate.VolumeError{Volume: name, Err: r.err, Stands: st.paths[name] != ""}
 		if r.pv != nil {
-			failed.PV = r.pv.Name
+			failed.PV = cmp.Or(r.called, r.pv.Name)
 		}
 		return failed
 	}

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
@@ -65,7 +66,7 @@ func (st *podState) standing(v *v1.Volume, used, ended bool) Standing {
 	known := false
 	if st != nil {
 		b := st.bound[v.Name]
-		one.Plugin, one.PV, one.Device = shownPlugin(v, b.Kind), b.PV, b.Device
+		one.Plugin, one.PV, one.Device = shownPlugin(v, b.Kind), cmp.Or(b.Called, b.PV), b.Device
 		one.Path, known = st.paths[v.Name]
 	}
 	switch {

@@ -77,12 +77,9 @@ func (s *Set) subPathHere(ctx context.Context, uid types.UID, p subPath) error {
 // findNear opens what a path leads to in a volume, as far as nobody is asked for it and it lies
 // on the volume's own mount.
 func (s *Set) findNear(volume, path string, _ bool) (*os.File, error) {
-	dir, at, err := s.deps.Mounter.Reach(volume)
+	dir, err := s.find(volume)
 	if err != nil {
 		return nil, err
-	}
-	if at != "" {
-		return nil, fmt.Errorf("it is asked for at %s: %w", at, unix.EXDEV)
 	}
 	defer func() { _ = dir.Close() }()
 	return openIn(dir, path, beneath.LookNear)

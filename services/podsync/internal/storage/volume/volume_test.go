@@ -214,7 +214,7 @@ func TestHostPathsAreCheckedByType(t *testing.T) {
 		{dir + "/../x", "", "must not contain"}, {dir, "Nonsense", "invalid hostPath type"},
 	} {
 		kind := v1.HostPathType(c.kind)
-		err := checkHostPath(&v1.HostPathVolumeSource{Path: c.path, Type: &kind})
+		err := checkHostPath(&v1.HostPathVolumeSource{Path: c.path, Type: &kind}, findByPath)
 		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s as %q: %v, want %q", c.path, c.kind, err, c.want)
 		}

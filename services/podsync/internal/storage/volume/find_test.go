@@ -1,0 +1,126 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+)
+
+// swapping is a Mounter beside which somebody works who exchanges what a path leads to as soon
+// as it is known who answers for it.
+type swapping struct {
+	mount.Mounter
+	exchange func()
+}
+
+func (e swapping) AskedAt(path string) (string, error) {
+	defer e.exchange()
+	return e.Mounter.AskedAt(path)
+}
+
+func (e swapping) Reach(path string) (*os.File, string, error) {
+	defer e.exchange()
+	return e.Mounter.Reach(path)
+}
+
+// exchanges has a path, which is a directory, be exchanged for a file, once.
+func (f *fixture) exchanges(t *testing.T, path string) {
+	t.Helper()
+	f.set.deps.Apart = &processes{do: func(context.Context) error { return errors.New("somebody is asked") }}
+	f.set.deps.Mounter = swapping{f.set.deps.Mounter, func() {
+		if info, err := os.Lstat(path); err != nil || !info.IsDir() {
+			return
+		}
+		if err := errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Error(err)
+		}
+	}}
+}
+
+func TestWhatAPathOfTheHostIsIsSaidOfWhatWasReachedThere(t *testing.T) {
+	f := newFixture(t)
+	dir := filepath.Join(t.TempDir(), "d")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.exchanges(t, dir)
+	if err := f.set.Setup(t.Context(), podWith(hostPathVolume("v", dir, v1.HostPathDirectory))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPathOfTheHostIsMadeWhereItWasReached(t *testing.T) {
+	for kind, is := range map[v1.HostPathType]func(os.FileInfo) bool{
+		v1.HostPathDirectoryOrCreate: os.FileInfo.IsDir,
+		v1.HostPathFileOrCreate:      func(info os.FileInfo) bool { return info.Mode().IsRegular() },
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			f := newFixture(t)
+			dir := filepath.Join(t.TempDir(), "d")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			f.exchanges(t, dir)
+			name := "new"
+			if kind == v1.HostPathDirectoryOrCreate {
+				name = "a/b/new"
+			}
+			exchange, reached := f.set.deps.Mounter.(swapping).exchange, 0
+			f.set.deps.Mounter = swapping{f.set.deps.Mounter.(swapping).Mounter, func() {
+				if reached++; name == "new" && reached == 2 || reached == 4 {
+					exchange()
+				}
+			}}
+			if err := f.set.Setup(t.Context(), podWith(hostPathVolume("v", dir+"/"+name, kind))); err != nil {
+				t.Error(err)
+			}
+			if info, err := os.Lstat(dir + ".old/" + name); err != nil || !is(info) {
+				t.Errorf("%v, %v", info, err)
+			}
+		})
+	}
+}
+
+func TestALocalVolumeIsWhatWasReachedAtItsPath(t *testing.T) {
+	f := newFixture(t)
+	dir := filepath.Join(t.TempDir(), "d")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.bind("c", "pv", localPV(dir))
+	f.exchanges(t, dir)
+	exchange, reached := f.set.deps.Mounter.(swapping).exchange, 0
+	f.set.deps.Mounter = swapping{f.set.deps.Mounter.(swapping).Mounter, func() {
+		if reached++; reached == 2 { // it was asked first whether it is a server's
+			exchange()
+		}
+	}}
+	if err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))); err != nil || reached != 2 {
+		t.Errorf("reached %d times: %v", reached, err)
+	}
+}
+
+// TestAPathThatComesToLieWithAServerIsNotLookedAt: as soon as it was asked, it does.
+func TestAPathThatComesToLieWithAServerIsNotLookedAt(t *testing.T) {
+	f := newFixture(t)
+	dir, fake := t.TempDir(), f.set.deps.Mounter
+	f.bind("c", "pv", localPV(dir))
+	f.set.deps.Apart = &processes{do: func(context.Context) error { return errors.New("somebody is asked") }}
+	f.set.deps.Mounter = swapping{fake, func() {
+		if served, _ := fake.Served(dir); len(served) == 0 {
+			if err := fake.Remote(t.Context(), "s:/d", dir, "nfs", nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c")))
+	fails(t, err, `MountVolume.SetUp failed for volume "pv" : it is asked for at `+dir+`: invalid cross-device link`)
+	err = f.set.Setup(t.Context(), podWith(claimVolume("v", "c")))
+	fails(t, err, `MountVolume.SetUp failed for volume "pv" : somebody is asked`)
+}
