@@ -195,7 +195,7 @@ vm-selinux: ## A node that joins a cluster on a kernel with SELinux, permissive 
 	@go run ./test/cmd/vm -selinux $(if $(filter-out file,$(origin RUN)),-run '$(RUN)')
 .PHONY: vm-fc
 vm-fc: ## Fibre Channel on a standalone node: a fabric of the kernel's own initiator and target, over Ethernet, in that machine with another kernel (root, qemu, about 10 min)
-	$(call step,a node with SELinux in a virtual machine)
+	$(call step,disks of a Fibre Channel fabric in a virtual machine)
 	@go run ./test/cmd/vm -fc $(if $(filter-out file,$(origin RUN)),-run '$(RUN)')
 .PHONY: vm-suite
 vm-suite: ## The upstream node suite in such a machine of its own (root, qemu, an hour and more); AGENT=kubelet writes down what that passes, GROUP=serial,shutdown,swap,… FOCUS=regexp SEED=1

@@ -140,20 +140,10 @@ func inPod(t *testing.T, pod string, wants map[string]string) {
 // has looked at it.
 func isTheSame(t *testing.T, before *corev1.Pod) {
 	t.Helper()
-	was := before.Status.ContainerStatuses[0]
-	eventually(t, "the container of "+before.Name, func() error {
-		now, err := pod(before.Name)
-		if err != nil {
-			return err
-		}
-		if len(now.Status.ContainerStatuses) == 0 {
-			return errors.New("nothing is said of it yet")
-		}
-		if is := now.Status.ContainerStatuses[0]; is.ContainerID != was.ContainerID || is.RestartCount != 0 {
-			t.Errorf("the container was %s, is %s after %d restarts", was.ContainerID, is.ContainerID, is.RestartCount)
-		}
-		return nil
-	})
+	is, was := known(t, before.Name).Status.ContainerStatuses[0], before.Status.ContainerStatuses[0]
+	if is.ContainerID != was.ContainerID || is.RestartCount != 0 {
+		t.Errorf("the container was %s, is %s after %d restarts", was.ContainerID, is.ContainerID, is.RestartCount)
+	}
 }
 
 // nothingOfFCIsLeft wants no mount of a fabric's disk, and none of podsync's files about one.
@@ -214,7 +204,7 @@ func fcByPort(t *testing.T, port string) {
 	})
 	links, _ := filepath.Glob("/dev/disk/by-path/*")
 	t.Logf("the links are %q", links)
-	killPodsync(t)
+	killPodsyncAndWait(t)
 	isTheSame(t, before)
 	inPod(t, before.Name, map[string]string{"echo 3 >>/v/two/f && cat /v/two/f": "2\n3\n"})
 	remove(t, p.Name)
@@ -307,7 +297,7 @@ func fcCable(t *testing.T, port string) {
 	})
 
 	again = fcCut(t, "30")
-	killPodsync(t)
+	killPodsyncAndWait(t)
 	passes(t, "fc-beside-again")
 	isTheSame(t, before)
 	answers(t, "after podsync was killed")

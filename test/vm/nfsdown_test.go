@@ -107,16 +107,13 @@ func says(t *testing.T, name string, words ...string) {
 	})
 }
 
-// killPodsync kills it and waits until it is back.
-func killPodsync(t *testing.T) {
+// killPodsyncAndWait kills it, and waits until it is back.
+func killPodsyncAndWait(t *testing.T) {
 	t.Helper()
-	pid := property(t, "polylet-podsync.service", "MainPID")
-	if err := run("systemctl", "kill", "--signal=KILL", "polylet-podsync.service"); err != nil {
-		t.Fatal(err)
-	}
+	killed := killPodsync(t)
 	eventually(t, "podsync back", func() error {
-		if now := property(t, "polylet-podsync.service", "MainPID"); now == pid || now == "0" {
-			return fmt.Errorf("its process is %s, it was %s", now, pid)
+		if now := property(t, "polylet-podsync.service", "MainPID"); now == killed || now == "0" {
+			return fmt.Errorf("its process is %s, it was %s", now, killed)
 		}
 		_, err := get(healthz)
 		return err
@@ -206,7 +203,7 @@ func TestAnNFSServerThatGoesSilentHoldsUpItsOwnPodsOnly(t *testing.T) {
 	}
 	t.Logf("gone: %s\n%s", goneAfter, strings.Join(nfsMounts(t), "\n"))
 
-	killPodsync(t)
+	killPodsyncAndWait(t)
 	passesAsEver(t, "after podsync was killed beside a silent server", "after", usual)
 	for _, name := range []string{"reads", "steady"} {
 		if is := ready(t, name).Status.ContainerStatuses[0]; is.ContainerID != was[name] || is.RestartCount != 0 {

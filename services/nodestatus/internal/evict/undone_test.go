@@ -208,7 +208,9 @@ func (k *killed) Reclaim(context.Context, eviction.Reclaim) (Reclaimed, error) {
 	if time.Now().Before(k.back) {
 		return Reclaimed{}, errAway
 	}
+	k.mu.Lock()
 	k.reclaims++
+	k.mu.Unlock()
 	time.Sleep(300 * time.Millisecond)
 	k.back = time.Now().Add(k.away)
 	return Reclaimed{}, errAway
@@ -255,22 +257,33 @@ func (w *world) killing() *killed {
 	return k
 }
 
+// count is how often it was killed, and how many pods were stopped.
+func (k *killed) count() (reclaims, stops int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.reclaims, len(k.stops)
+}
+
 // A shortage that is over for a moment is the same one again.
 func TestWhoLetsGoOfTheDiskForAMomentBeginsNoCountAnewOfWhatPodsyncDoesNotReclaim(t *testing.T) {
 	in(t, hardDisk(), Config{}, func(w *world) {
 		k := w.killing()
 		w.pod("hog", 1, 950*mi)
-		for n := 0; len(w.stops) == 0 && n < 12; n++ {
-			for before := k.reclaims; len(w.stops) == 0 && k.reclaims == before; {
+		for range 12 {
+			before, stopped := k.count()
+			for reclaims := before; stopped == 0 && reclaims == before; reclaims, stopped = k.count() {
 				w.pass(100 * time.Millisecond)
+			}
+			if stopped > 0 {
+				break
 			}
 			w.set(func() { w.disk["hog"] = 0 })
 			w.pass(time.Second)
 			w.set(func() { w.disk["hog"] = 950 * mi })
 		}
 		w.wantStops("within a minute", "hog")
-		if k.reclaims > 2+convincing {
-			t.Errorf("killed %d times", k.reclaims)
+		if n, _ := k.count(); n > 2+convincing {
+			t.Errorf("killed %d times", n)
 		}
 	})
 }
@@ -286,11 +299,11 @@ func TestWhatPodsyncDidNotReclaimIsForgottenOnceTheShortageWasOverForAWhile(t *t
 			w.set(func() { w.disk["hog"] = 950 * mi })
 		}
 		w.wantStops("each is another shortage")
-		before := k.reclaims
+		before, _ := k.count()
 		w.pass(15 * time.Second)
 		w.wantStops("which does not end", "hog")
-		if n := k.reclaims - before; n < 1+convincing {
-			t.Errorf("killed %d times", n)
+		if n, _ := k.count(); n-before < 1+convincing {
+			t.Errorf("killed %d times", n-before)
 		}
 	})
 }
