@@ -78,6 +78,7 @@ func podsOf(config *podsyncservice.Config, loaded *kubeletconfig.Loaded) {
 	out.TrustBundles = loaded.FeatureEnabled("ClusterTrustBundleProjection")
 	out.Certificates = loaded.FeatureEnabled("PodCertificateRequest")
 	out.VolumeHealth = loaded.FeatureEnabled("CSIVolumeHealth")
+	out.ProjectQuotas = loaded.FeatureEnabled("LocalStorageCapacityIsolationFSQuotaMonitoring")
 	out.SELinuxMount = loaded.FeatureEnabled("SELinuxMount")
 	set(&out.ControllerAttaches, loaded.Config.EnableControllerAttachDetach)
 	set(&out.SeccompDefault, c.SeccompDefault)

@@ -26,7 +26,8 @@ func gateEffectGroups() []gateEffectGroup {
 		{used("podsync"), `ContainerStopSignals EnvFiles ContainerRestartRules InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 			KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages KubeletServiceAccountTokenForCredentialProviders
 			HostnameOverride MemoryQoS PodLevelResources QOSReserved PodReadyToStartContainersCondition PreventStaticPodAPIReferences
-			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection PodCertificateRequest SELinuxMount`},
+			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection PodCertificateRequest SELinuxMount
+			LocalStorageCapacityIsolationFSQuotaMonitoring`},
 		{used("podsync, stats"), "CSIVolumeHealth"},
 		{used("nodestatus"), "AllowDNSOnlyNodeCSR"},
 		{used("podsync, nodestatus"), "NodeDeclaredFeatures InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScalingInitContainers RestartAllContainersOnContainerExits"},
@@ -41,8 +42,7 @@ func gateEffectGroups() []gateEffectGroup {
 		{later(noManagers), "CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions DisableCPUQuotaWithExclusiveCPUs PodLevelResourceManagers"},
 		{later("there is no DRA yet"), "DRANodeAllocatableResources DRAWorkloadResourceClaims DRAConsumableCapacity DRAExtendedResource " +
 			"ResourceHealthStatus ResourceHealthStatusMessage KubeletPodResourcesListUseActivePods"},
-		{later("it is not built"), `CRIListStreaming ImageVolumeWithDigest KubeletInUserNamespace LocalStorageCapacityIsolationFSQuotaMonitoring
-			NativeHistograms RuntimeClassInImageCriApi TaintTolerationComparisonOperators UserNamespacesHostNetworkSupport
+		{later("it is not built"), `CRIListStreaming ImageVolumeWithDigest KubeletInUserNamespace NativeHistograms RuntimeClassInImageCriApi TaintTolerationComparisonOperators UserNamespacesHostNetworkSupport
 			LoggingAlphaOptions LoggingBetaOptions`},
 	}
 }

@@ -103,6 +103,8 @@ type PodsConfig struct {
 	Certificates bool
 	// VolumeHealth is the gate CSIVolumeHealth.
 	VolumeHealth bool
+	// ProjectQuotas is the gate LocalStorageCapacityIsolationFSQuotaMonitoring.
+	ProjectQuotas bool
 	// SELinuxMount is the gate.
 	SELinuxMount bool
 	// ControllerAttaches: a controller attaches volumes to the node

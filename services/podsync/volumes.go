@@ -14,6 +14,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/projectquota"
 	"github.com/polylet/polylet/services/podsync/internal/storage/scsi"
 	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
@@ -43,6 +44,7 @@ func (w *wiring) setUpVolumes() {
 		// What gives files away may take hours, and is no reason for others to wait.
 		withCSI.Apart = apart.New(apart.Config{Most: 32, MostOfOne: 2})
 		with.Apart = apart.New(apart.Config{Most: 32, MostOfOne: 8})
+		with.Projects = projectquota.New()
 		withDisks.Apart = apart.New(apart.Config{Most: 32, MostOfOne: 4})
 	}
 	disks := scsi.New(scsi.Config{RootDir: cfg.RootDir, SELinuxMount: cfg.Pods.SELinuxMount}, withDisks)
@@ -62,7 +64,7 @@ func (w *wiring) setUpVolumes() {
 		w.certificates = podcertificate.New(podcertificate.Deps{Issuer: podcertificate.FromClient(deps.Client), Objects: w.objects, Events: w.events})
 		with.Certificates = w.certificates
 	}
-	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir, TrustBundles: cfg.Pods.TrustBundles, Health: cfg.Pods.VolumeHealth}, with)
+	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir, TrustBundles: cfg.Pods.TrustBundles, Health: cfg.Pods.VolumeHealth, ProjectQuotas: cfg.Pods.ProjectQuotas}, with)
 	w.node.SubscribeAllocatable(w.volumes.AllocatableChanged)
 	w.add("volumes", w.volumes.Run)
 	w.add("volumes of CSI drivers", w.csi.Run)

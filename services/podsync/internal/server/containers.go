@@ -92,7 +92,7 @@ func stateMessage(s podstate.ContainerState) podsyncv1.ContainerState {
 func volumesMessage(v *podcache.Volumes) *podsyncv1.PodVolumes {
 	m := &podsyncv1.PodVolumes{Pod: refOf(v.UID, v.Namespace, v.Name)}
 	for _, one := range v.Volumes {
-		shown := &podsyncv1.Volume{Name: one.Name, HostPath: one.HostPath, Ephemeral: one.Ephemeral, InMemory: one.InMemory, PvcName: one.PVC, Driven: one.Driven}
+		shown := &podsyncv1.Volume{Name: one.Name, HostPath: one.HostPath, Ephemeral: one.Ephemeral, InMemory: one.InMemory, PvcName: one.PVC, Driven: one.Driven, Counted: one.Counted}
 		if one.Driven {
 			shown.HostPath = "" // whoever does not know the field must not touch its mount
 		}

@@ -53,7 +53,7 @@ func (s *Server) volumesOf(pod *v1.Pod, phase v1.PodPhase) *podsyncv1.PodVolumeS
 	for _, v := range s.deps.Volumes.Standings(pod, phase == v1.PodSucceeded || phase == v1.PodFailed) {
 		out.Volumes = append(out.Volumes, &podsyncv1.VolumeState{
 			Name: v.Name, Plugin: v.Plugin, Driver: v.Driver, PvcName: v.Claim, PvName: v.PV, Standing: standingMessage(v.Progress),
-			HostPath: v.Path, Device: v.Device, Waits: waits[v.Name],
+			HostPath: v.Path, Device: v.Device, ProjectId: v.Project, Waits: waits[v.Name],
 		})
 	}
 	return out

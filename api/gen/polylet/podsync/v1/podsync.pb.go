@@ -1447,7 +1447,12 @@ type Volume struct {
 	// PersistentVolumeClaim it comes from, empty for others.
 	PvcName string `protobuf:"bytes,5,opt,name=pvc_name,json=pvcName,proto3" json:"pvc_name,omitempty"`
 	// Only its driver or server can say how full it is: see GetVolumeUsage. host_path is empty then.
-	Driven        bool `protobuf:"varint,6,opt,name=driven,proto3" json:"driven,omitempty"`
+	Driven bool `protobuf:"varint,6,opt,name=driven,proto3" json:"driven,omitempty"`
+	// The filesystem counts what lies in it by a project quota: GetVolumeUsage has used_bytes
+	// and inodes_used of it, and no more, at once. They are what a walk through host_path finds
+	// and what lies in files that are open and have no name any more. Who does not know this
+	// field walks.
+	Counted       bool `protobuf:"varint,7,opt,name=counted,proto3" json:"counted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1524,6 +1529,13 @@ func (x *Volume) GetDriven() bool {
 	return false
 }
 
+func (x *Volume) GetCounted() bool {
+	if x != nil {
+		return x.Counted
+	}
+	return false
+}
+
 // Request of GetVolumeUsage.
 type GetVolumeUsageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1582,7 +1594,7 @@ func (x *GetVolumeUsageRequest) GetVolume() string {
 // Response of GetVolumeUsage. What the driver does not say is 0.
 type GetVolumeUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The driver's name, or kubernetes.io/nfs.
+	// The driver's name, kubernetes.io/nfs, or kubernetes.io/empty-dir.
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
 	// What can still be written, in bytes.
 	AvailableBytes uint64 `protobuf:"varint,2,opt,name=available_bytes,json=availableBytes,proto3" json:"available_bytes,omitempty"`
@@ -1866,7 +1878,9 @@ type VolumeState struct {
 	// It is a block device.
 	Device bool `protobuf:"varint,8,opt,name=device,proto3" json:"device,omitempty"`
 	// What it waits for; empty when that is nothing.
-	Waits         []*Wait `protobuf:"bytes,9,rep,name=waits,proto3" json:"waits,omitempty"`
+	Waits []*Wait `protobuf:"bytes,9,rep,name=waits,proto3" json:"waits,omitempty"`
+	// Project of its own by whose quota an emptyDir is measured; 0: it is walked.
+	ProjectId     uint32 `protobuf:"varint,10,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1962,6 +1976,13 @@ func (x *VolumeState) GetWaits() []*Wait {
 		return x.Waits
 	}
 	return nil
+}
+
+func (x *VolumeState) GetProjectId() uint32 {
+	if x != nil {
+		return x.ProjectId
+	}
+	return 0
 }
 
 // VolumeCondition is CSI's.
@@ -6227,14 +6248,15 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\n" +
 	"PodVolumes\x12,\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x124\n" +
-	"\avolumes\x18\x02 \x03(\v2\x1a.polylet.podsync.v1.VolumeR\avolumes\"\xa7\x01\n" +
+	"\avolumes\x18\x02 \x03(\v2\x1a.polylet.podsync.v1.VolumeR\avolumes\"\xc1\x01\n" +
 	"\x06Volume\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12\x1c\n" +
 	"\tephemeral\x18\x03 \x01(\bR\tephemeral\x12\x1b\n" +
 	"\tin_memory\x18\x04 \x01(\bR\binMemory\x12\x19\n" +
 	"\bpvc_name\x18\x05 \x01(\tR\apvcName\x12\x16\n" +
-	"\x06driven\x18\x06 \x01(\bR\x06driven\"H\n" +
+	"\x06driven\x18\x06 \x01(\bR\x06driven\x12\x18\n" +
+	"\acounted\x18\a \x01(\bR\acounted\"H\n" +
 	"\x15GetVolumeUsageRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x16\n" +
 	"\x06volume\x18\x02 \x01(\tR\x06volume\"\xbc\x02\n" +
@@ -6257,7 +6279,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x04pods\x18\x01 \x03(\v2#.polylet.podsync.v1.PodVolumeStatesR\x04pods\"z\n" +
 	"\x0fPodVolumeStates\x12,\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x129\n" +
-	"\avolumes\x18\x02 \x03(\v2\x1f.polylet.podsync.v1.VolumeStateR\avolumes\"\xaa\x02\n" +
+	"\avolumes\x18\x02 \x03(\v2\x1f.polylet.podsync.v1.VolumeStateR\avolumes\"\xc9\x02\n" +
 	"\vVolumeState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x16\n" +
@@ -6267,7 +6289,10 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\bstanding\x18\x06 \x01(\x0e2\".polylet.podsync.v1.VolumeStandingR\bstanding\x12\x1b\n" +
 	"\thost_path\x18\a \x01(\tR\bhostPath\x12\x16\n" +
 	"\x06device\x18\b \x01(\bR\x06device\x12.\n" +
-	"\x05waits\x18\t \x03(\v2\x18.polylet.podsync.v1.WaitR\x05waits\"G\n" +
+	"\x05waits\x18\t \x03(\v2\x18.polylet.podsync.v1.WaitR\x05waits\x12\x1d\n" +
+	"\n" +
+	"project_id\x18\n" +
+	" \x01(\rR\tprojectId\"G\n" +
 	"\x0fVolumeCondition\x12\x1a\n" +
 	"\babnormal\x18\x01 \x01(\bR\babnormal\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x1c\n" +

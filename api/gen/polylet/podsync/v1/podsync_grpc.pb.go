@@ -76,7 +76,8 @@ type PodSyncServiceClient interface {
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(ctx context.Context, in *ListFilesystemUsageRequest, opts ...grpc.CallOption) (*ListFilesystemUsageResponse, error)
-	// GetVolumeUsage asks the driver of a volume, or the server of one of NFS, how full it is.
+	// GetVolumeUsage asks the driver of a volume, or the server of one of NFS, how full it is,
+	// or the filesystem of an emptyDir that it counts by a project quota.
 	// NOT_FOUND: the pod has no such volume that somebody could be asked about.
 	// UNIMPLEMENTED: the driver cannot say, or podsync is older. One driver or server that
 	// hangs delays the answers about its own volumes alone.
@@ -503,7 +504,8 @@ type PodSyncServiceServer interface {
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error)
-	// GetVolumeUsage asks the driver of a volume, or the server of one of NFS, how full it is.
+	// GetVolumeUsage asks the driver of a volume, or the server of one of NFS, how full it is,
+	// or the filesystem of an emptyDir that it counts by a project quota.
 	// NOT_FOUND: the pod has no such volume that somebody could be asked about.
 	// UNIMPLEMENTED: the driver cannot say, or podsync is older. One driver or server that
 	// hangs delays the answers about its own volumes alone.

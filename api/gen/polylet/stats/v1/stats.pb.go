@@ -1225,9 +1225,13 @@ type UnlinkedFiles struct {
 	Volumes []*UnlinkedInVolume `protobuf:"bytes,8,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	// The time allowed was over before all open files of this container were looked at. An
 	// older stats says only that of some they were not.
-	Incomplete    bool `protobuf:"varint,9,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Incomplete bool `protobuf:"varint,9,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	// What lies in volumes that their filesystem counts by project quotas, and in none of the
+	// other fields: the summary's figures of these volumes have it already. Without a name is
+	// what may lie in any of them. An older stats counts such files as those of other volumes.
+	CountedVolumes []*UnlinkedInVolume `protobuf:"bytes,10,rep,name=counted_volumes,json=countedVolumes,proto3" json:"counted_volumes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UnlinkedFiles) Reset() {
@@ -1321,6 +1325,13 @@ func (x *UnlinkedFiles) GetIncomplete() bool {
 		return x.Incomplete
 	}
 	return false
+}
+
+func (x *UnlinkedFiles) GetCountedVolumes() []*UnlinkedInVolume {
+	if x != nil {
+		return x.CountedVolumes
+	}
+	return nil
 }
 
 // UnlinkedInVolume are files without a name that lie in a volume.
@@ -1479,7 +1490,7 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"containers\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\x02 \x01(\bR\n" +
-	"incomplete\"\xbe\x02\n" +
+	"incomplete\"\x8b\x03\n" +
 	"\rUnlinkedFiles\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x1d\n" +
@@ -1495,7 +1506,9 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\avolumes\x18\b \x03(\v2\".polylet.stats.v1.UnlinkedInVolumeR\avolumes\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\t \x01(\bR\n" +
-	"incomplete\"V\n" +
+	"incomplete\x12K\n" +
+	"\x0fcounted_volumes\x18\n" +
+	" \x03(\v2\".polylet.stats.v1.UnlinkedInVolumeR\x0ecountedVolumes\"V\n" +
 	"\x10UnlinkedInVolume\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x14\n" +
@@ -1565,23 +1578,24 @@ var file_polylet_stats_v1_stats_proto_depIdxs = []int32{
 	20, // 9: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
 	17, // 10: polylet.stats.v1.ListUnlinkedFilesResponse.containers:type_name -> polylet.stats.v1.UnlinkedFiles
 	18, // 11: polylet.stats.v1.UnlinkedFiles.volumes:type_name -> polylet.stats.v1.UnlinkedInVolume
-	1,  // 12: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
-	3,  // 13: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
-	6,  // 14: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
-	8,  // 15: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
-	12, // 16: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
-	15, // 17: polylet.stats.v1.StatsService.ListUnlinkedFiles:input_type -> polylet.stats.v1.ListUnlinkedFilesRequest
-	2,  // 18: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
-	4,  // 19: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
-	7,  // 20: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
-	10, // 21: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
-	13, // 22: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
-	16, // 23: polylet.stats.v1.StatsService.ListUnlinkedFiles:output_type -> polylet.stats.v1.ListUnlinkedFilesResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	18, // 12: polylet.stats.v1.UnlinkedFiles.counted_volumes:type_name -> polylet.stats.v1.UnlinkedInVolume
+	1,  // 13: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
+	3,  // 14: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
+	6,  // 15: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
+	8,  // 16: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
+	12, // 17: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
+	15, // 18: polylet.stats.v1.StatsService.ListUnlinkedFiles:input_type -> polylet.stats.v1.ListUnlinkedFilesRequest
+	2,  // 19: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
+	4,  // 20: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
+	7,  // 21: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
+	10, // 22: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
+	13, // 23: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
+	16, // 24: polylet.stats.v1.StatsService.ListUnlinkedFiles:output_type -> polylet.stats.v1.ListUnlinkedFilesResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_polylet_stats_v1_stats_proto_init() }

@@ -31,6 +31,8 @@ type Volume struct {
 	PVC string
 	// Driven: only its driver can say how full it is.
 	Driven bool
+	// Counted: podsync can say what is in it without a walk, and what no walk finds.
+	Counted bool
 }
 
 // Volumes are the volumes of one pod, in spec order.

@@ -120,6 +120,8 @@ type Made struct {
 	Labelled bool
 	// device: it is one, and migrated: it is of before CSI; also beside an error.
 	device, migrated bool
+	// project is that by which the volume is counted; 0: it is not.
+	project uint32
 	// pv is what the volume's claim is bound to, as far as that was looked up; also beside an
 	// error.
 	pv     *v1.PersistentVolume

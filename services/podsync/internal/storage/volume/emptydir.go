@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,7 +22,10 @@ type emptyDirs struct{ *Set }
 // Setup makes the directory once.
 func (e emptyDirs) Setup(ctx context.Context, r Request) (Made, error) {
 	path, err := e.emptyDir(ctx, r.Pod, r.Volume, r.Dir)
-	return Made{Path: path}, err
+	if err != nil {
+		return Made{Path: path}, err
+	}
+	return Made{Path: path, project: e.projectOf(r.Pod, r.Volume)}, nil
 }
 
 // Teardown removes it with all that is in it.
@@ -59,10 +61,7 @@ func (s *Set) emptyDir(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir strin
 	if err := (ownership.Change{Group: ownership.Of(pod)}).Apply(ctx, dir); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(filepath.Dir(ready), 0o750); err != nil {
-		return "", err
-	}
-	return dir, os.WriteFile(ready, nil, 0o640)
+	return dir, writeReady(ready, s.giveProject(ctx, pod, v, dir))
 }
 
 // mountMedium mounts what an emptyDir lies on; nothing for a plain directory.

@@ -226,7 +226,7 @@ func (st *podState) recorded(name string, r result) *podstate.VolumeError {
 		}
 		return failed
 	}
-	st.paths[name] = r.Path
+	st.paths[name], st.projects[name] = r.Path, r.project
 	delete(st.since, name)
 	if !r.Refresh.IsZero() {
 		st.renewal[name] = r.Refresh

@@ -23,7 +23,7 @@ func (s Shown) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error 
 	rows := podcache.Volumes{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
 	for _, i := range s.Volumes(pod.UID) {
 		rows.Volumes = append(rows.Volumes, podcache.Volume{
-			Name: i.Name, HostPath: i.HostPath, Ephemeral: i.Ephemeral, InMemory: i.InMemory, PVC: i.PVCName, Driven: i.Driven,
+			Name: i.Name, HostPath: i.HostPath, Ephemeral: i.Ephemeral, InMemory: i.InMemory, PVC: i.PVCName, Driven: i.Driven, Counted: i.Counted,
 		})
 	}
 	s.Table.SetVolumes(rows)

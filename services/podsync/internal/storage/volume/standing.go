@@ -38,7 +38,9 @@ type Standing struct {
 	// mounts.
 	Path string
 	// Device: it is a block device, and Path a link to it.
-	Device   bool
+	Device bool
+	// Project is that by whose quota it is measured; 0: it is not.
+	Project  uint32
 	Progress Progress
 }
 
@@ -68,6 +70,7 @@ func (st *podState) standing(v *v1.Volume, used, ended bool) Standing {
 		b := st.bound[v.Name]
 		one.Plugin, one.PV, one.Device = shownPlugin(v, b.Kind), cmp.Or(b.Called, b.PV), b.Device
 		one.Path, known = st.paths[v.Name]
+		one.Project = st.projects[v.Name]
 	}
 	switch {
 	case one.Path != "" || known && v.Image != nil:

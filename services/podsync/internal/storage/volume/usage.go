@@ -18,8 +18,8 @@ import (
 // ErrNoUsage says that a driver does not say how full its volumes are.
 var ErrNoUsage = errors.New("the driver does not say how full its volumes are")
 
-// ErrNotDriven says that a pod has no such volume of a driver.
-var ErrNotDriven = errors.New("no such volume of a driver is set up")
+// ErrNotDriven says that a pod has no such volume of which somebody keeps count.
+var ErrNotDriven = errors.New("no such volume is set up of which a driver, a server or a quota keeps count")
 
 // blockSource is what a kubelet calls the source of the size of a device without a driver.
 const blockSource = "block"
@@ -66,10 +66,13 @@ func (st *podState) serverOf(v *v1.Volume) (plugin string) {
 }
 
 // Usage asks the driver of a volume, or its server, how full it is; of a device that is how
-// large it is, and perhaps no more. The error is
+// large it is, and perhaps no more, of an emptyDir what is in it by its quota. The error is
 // ErrNotDriven or ErrNoUsage when nobody can be asked. A volume that is not well is told as
 // an event of its pod.
 func (s *Set) Usage(ctx context.Context, uid types.UID, name string) (Usage, error) {
+	if usage, counted, err := s.counted(uid, name); counted {
+		return usage, err
+	}
 	at, err := s.drivenAt(uid, name)
 	if err != nil {
 		return Usage{}, err

@@ -24,6 +24,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/projectquota"
 )
 
 // Objects are the API objects that volumes are filled from.
@@ -57,6 +58,15 @@ type Config struct {
 	TrustBundles bool
 	// Health is the gate CSIVolumeHealth.
 	Health bool
+	// ProjectQuotas is the gate LocalStorageCapacityIsolationFSQuotaMonitoring: new emptyDirs
+	// of pods with users of their own are counted by their filesystem.
+	ProjectQuotas bool
+}
+
+// Projects has filesystems count directories; *projectquota.Quotas has it.
+type Projects interface {
+	Give(dir string) (id uint32, err error)
+	Usage(dir string, id uint32) (projectquota.Usage, error)
 }
 
 // Pods are worked on anew; *worker.Registry has it.
@@ -90,6 +100,8 @@ type Deps struct {
 	CSI Driver
 	// Disks makes those of iSCSI targets and Fibre Channel fabrics; nil when there are none.
 	Disks Driver
+	// Projects counts emptyDirs; nil: they are walked.
+	Projects Projects
 	// Growth may be nil: volumes stay as large as they are.
 	Growth Growth
 	// Allocatable is the node's; nil or an empty list when not known.
@@ -112,6 +124,8 @@ type Info struct {
 	PVCName   string
 	// Driven: it is to be asked for how full it is; see Usage.
 	Driven bool
+	// Counted: likewise, for its filesystem counts what is in it.
+	Counted bool
 }
 
 // Set is the volumes of all pods; safe for concurrent use.
@@ -148,11 +162,13 @@ type podState struct {
 	ending  bool                 // taken down, until the next Setup
 	again   bool                 // a refresh is wanted at the turn's end
 	bound   map[string]bound     // volume name -> what its claim is bound to
-	works   map[string]*work     // what is under way, by the shared volume's name
-	came    chan struct{}        // closed, and another made, when what failed may work
-	retries attempts             // of what could not be taken down; has a lock of its own
-	remotes chan struct{}        // places for what is asked of servers; never changed
-	lanes   lanes                // places with each driver, and of remotes for each server; has a lock of its own
+	// projects are those by which volumes are counted.
+	projects map[string]uint32
+	works    map[string]*work // what is under way, by the shared volume's name
+	came     chan struct{}    // closed, and another made, when what failed may work
+	retries  attempts         // of what could not be taken down; has a lock of its own
+	remotes  chan struct{}    // places for what is asked of servers; never changed
+	lanes    lanes            // places with each driver, and of remotes for each server; has a lock of its own
 	// namespace is the pod's, and mounts is how many it needs; see room.
 	namespace string
 	mounts    int
@@ -243,7 +259,7 @@ func (s *Set) state(uid types.UID) *podState {
 func (st *podState) clear() {
 	st.pod, st.paths, st.shares = nil, map[string]string{}, newShares()
 	st.renewal, st.next = map[string]time.Time{}, time.Time{}
-	st.bound = map[string]bound{}
+	st.bound, st.projects = map[string]bound{}, map[string]uint32{}
 }
 
 // dropLocked forgets the state of a pod that has no volumes, whose turn the caller has:
@@ -301,7 +317,7 @@ func (s *Set) Volumes(uid types.UID) []Info {
 		if !ok || !measured(v) {
 			continue
 		}
-		list = append(list, Info{Name: v.Name, HostPath: path, Ephemeral: true, InMemory: inMemory(v)})
+		list = append(list, Info{Name: v.Name, HostPath: path, Ephemeral: true, InMemory: inMemory(v), Counted: st.projects[v.Name] != 0})
 	}
 	return list
 }
