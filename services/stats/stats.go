@@ -114,7 +114,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	driven := disk.NewDrivens(disk.DrivenConfig{Period: cfg.VolumePeriod, Deadline: drivenDeadline, Measured: walks.Answered}, s.podsync.VolumeUsage)
-	s.directories = disk.NewTrees(disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod, Measured: walks.Took})
+	s.directories = disk.NewTrees(disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod, Measured: walks.Took, Count: s.podsync.VolumeCount})
 	s.layers = disk.NewLayers(filepath.Join(string(deps.Proc), "self", "mountinfo"), disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod})
 	version := uint64(1)
 	if deps.Cgroups.Unified() {

@@ -79,7 +79,7 @@ func (f fakeStats) ListUnlinkedFiles(ctx context.Context, r *statsv1.ListUnlinke
 		return f.UnimplementedStatsServiceServer.ListUnlinkedFiles(ctx, r)
 	}
 	return &statsv1.ListUnlinkedFilesResponse{Containers: []*statsv1.UnlinkedFiles{
-		{PodUid: "u", Container: "c", RootBytes: 1, RootFiles: 2, LayerBytes: 3, LayerFiles: 4, Largest: "/x", Volumes: []*statsv1.UnlinkedInVolume{{Volume: "v", Bytes: 5, Files: 6}}},
+		{PodUid: "u", Container: "c", RootBytes: 1, RootFiles: 2, LayerBytes: 3, LayerFiles: 4, Largest: "/x", Volumes: []*statsv1.UnlinkedInVolume{{Volume: "v", Bytes: 5, Files: 6}}, CountedVolumes: []*statsv1.UnlinkedInVolume{{Volume: "quota", Bytes: 7, Files: 8}}},
 		{PodUid: "w", Container: "d", Incomplete: true},
 	}, Incomplete: true}, nil
 }
@@ -223,7 +223,8 @@ func TestASummaryOfAStatsThatKnowsNoPodsYetSaysNothing(t *testing.T) {
 	}
 }
 
-func TestOpenFilesWithoutANameComeByPodAndAnOlderStatsHasNone(t *testing.T) {
+// What its filesystem counts in a volume the volume's figure has already.
+func TestOpenFilesWithoutANameComeByPodWithoutWhatIsCountedAndAnOlderStatsHasNone(t *testing.T) {
 	got, late, all, err := statsOf(t, fakeStats{}).Unlinked(t.Context())
 	want := eviction.Unlinked{
 		Container: "c", Root: eviction.Files{Bytes: 1, Count: 2}, Layer: eviction.Files{Bytes: 3, Count: 4}, Largest: "/x",

@@ -247,9 +247,14 @@ func directories(pods []inventory.PresentPod) []disk.Directory {
 			}
 		}
 		for _, v := range pod.Volumes {
-			if v.HostPath != "" {
-				out = append(out, disk.Directory{Path: v.HostPath, Namespace: whose, FilesystemOnly: v.InMemory || !v.Ephemeral, OwnMount: v.InMemory})
+			if v.HostPath == "" {
+				continue
 			}
+			dir := disk.Directory{Path: v.HostPath, Namespace: whose, FilesystemOnly: v.InMemory || !v.Ephemeral, OwnMount: v.InMemory}
+			if v.Counted {
+				dir.Counted = disk.Volume{PodUID: pod.Sandbox.Pod.UID, Name: v.Name}
+			}
+			out = append(out, dir)
 		}
 	}
 	return out

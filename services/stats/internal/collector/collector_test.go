@@ -88,6 +88,16 @@ func pod() inventory.PresentPod {
 	}
 }
 
+func TestOfAVolumeThatItsFilesystemCountsThatIsAsked(t *testing.T) {
+	p := pod()
+	p.Volumes = []inventory.Volume{{Name: "scratch", HostPath: "/v/scratch", Ephemeral: true, Counted: true}}
+	p.Containers = nil
+	want := []disk.Directory{{Path: "/v/scratch", Namespace: "ns", Counted: disk.Volume{PodUID: "u", Name: "scratch"}}}
+	if diff := cmp.Diff(want, directories([]inventory.PresentPod{p})); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestWhatIsAMountOfItsOwnIsNotWalked(t *testing.T) {
 	want := []disk.Directory{
 		{Path: "/logs/pod/second", Namespace: "ns"},

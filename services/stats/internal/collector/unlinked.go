@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polylet/polylet/services/stats/internal/inventory"
 	"github.com/polylet/polylet/services/stats/internal/process"
 	"github.com/polylet/polylet/services/stats/internal/sampler"
 )
@@ -36,6 +37,9 @@ type Unlinked struct {
 	Root, Layer Files
 	// Volumes are those of Root that lie in volumes of the pod's own, by volume.
 	Volumes map[string]Files
+	// Counted are those that lie in volumes which their filesystem counts, and nowhere else
+	// here: these volumes' figures have them. Of those by "" it is not known in which.
+	Counted map[string]Files
 	// Largest is what the largest of them was called.
 	Largest string
 	// Incomplete: there was no time for all of its files.
@@ -61,9 +65,10 @@ func (c *Collector) Unlinked(parent context.Context) (out []Unlinked, all bool, 
 	if err != nil {
 		return nil, false, fmt.Errorf("list the containers' processes: %w", err)
 	}
+	counted := countedVolumes(c.deps.Names.View())
 	look := &look{proc: c.deps.Proc, root: root, seen: map[process.Inode]bool{}, strayed: map[process.Inode]bool{}, layers: map[string]*holding{}}
 	for _, k := range containers {
-		h := &holding{Processes: k, found: Unlinked{PodUID: k.Pod.UID, Container: k.Container}, mounted: map[uint64]string{}}
+		h := &holding{Processes: k, found: Unlinked{PodUID: k.Pod.UID, Container: k.Container}, mounted: map[uint64]string{}, counted: counted[k.Pod.UID]}
 		look.all, look.layers[k.ID] = append(look.all, h), h
 	}
 	if c.deps.Layers != nil {
@@ -76,7 +81,7 @@ func (c *Collector) Unlinked(parent context.Context) (out []Unlinked, all bool, 
 	all = true
 	for _, h := range look.all {
 		all = all && !h.found.Incomplete
-		if h.found.Largest != "" || h.found.Incomplete {
+		if h.found.Largest != "" || h.found.Incomplete || len(h.found.Counted) > 0 {
 			out = append(out, h.found)
 		}
 	}
@@ -113,6 +118,8 @@ type holding struct {
 	// it has the volume of the pod's own that it is of; empty where it is none.
 	mounted map[uint64]string
 	read    int
+	// counted are its pod's volumes that are.
+	counted map[string]bool
 	// strays are how many of its files are.
 	strays int
 }
@@ -244,15 +251,13 @@ func (l *look) take(f process.Unlinked, h *holding) {
 			h = owner
 		}
 		h.found.Layer.add(f.Bytes)
+	case f.Inode.Device == l.root && h.counts(f):
+		l.seen[f.Inode] = true
+		return
 	case f.Inode.Device == l.root:
 		h.found.Root.add(f.Bytes)
 		if name := h.mounted[f.Mount]; name != "" {
-			if h.found.Volumes == nil {
-				h.found.Volumes = map[string]Files{}
-			}
-			v := h.found.Volumes[name]
-			v.add(f.Bytes)
-			h.found.Volumes[name] = v
+			addTo(&h.found.Volumes, name, f.Bytes)
 		}
 	case f.Root:
 		h.found.Layer.add(f.Bytes)
@@ -263,4 +268,41 @@ func (l *look) take(f process.Unlinked, h *holding) {
 	if f.Bytes >= h.largest {
 		h.largest, h.found.Largest = f.Bytes, f.Path
 	}
+}
+
+// counts takes in a file that the figure of a counted volume has. One of which it is not known
+// where it lies may be such a one where its holder has such volumes, and then it is: nobody is
+// evicted for what counts twice.
+func (h *holding) counts(f process.Unlinked) bool {
+	name, known := h.mounted[f.Mount]
+	if !h.counted[name] && (known || len(h.counted) == 0) {
+		return false
+	}
+	addTo(&h.found.Counted, name, f.Bytes)
+	return true
+}
+
+func addTo(all *map[string]Files, name string, bytes uint64) {
+	if *all == nil {
+		*all = map[string]Files{}
+	}
+	files := (*all)[name]
+	files.add(bytes)
+	(*all)[name] = files
+}
+
+// countedVolumes are the volumes of pods, by UID, which their filesystems count.
+func countedVolumes(view inventory.View) map[string]map[string]bool {
+	out := map[string]map[string]bool{}
+	for uid, pod := range view.Volumes {
+		for _, v := range pod.Volumes {
+			if v.Counted && out[uid] == nil {
+				out[uid] = map[string]bool{}
+			}
+			if v.Counted {
+				out[uid][v.Name] = true
+			}
+		}
+	}
+	return out
 }

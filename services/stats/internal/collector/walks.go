@@ -16,7 +16,7 @@ type Walks struct{ took *prometheus.HistogramVec }
 // NewWalks registers the series on r; nil registers nowhere.
 func NewWalks(r prometheus.Registerer) (*Walks, error) {
 	w := &Walks{took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "kubelet_volume_metric_collection_duration_seconds", Help: "[ALPHA] Duration in seconds to calculate volume stats, by what is asked: the filesystem, every file of a directory, or a driver, by its name.",
+		Name: "kubelet_volume_metric_collection_duration_seconds", Help: "[ALPHA] Duration in seconds to calculate volume stats, by what is asked: the filesystem, every file of a directory, a project quota (fsquota), or a driver, by its name.",
 	}, []string{"metric_source"})}
 	if r == nil {
 		return w, nil
@@ -30,7 +30,10 @@ func NewWalks(r prometheus.Registerer) (*Walks, error) {
 // Took counts one measurement.
 func (w *Walks) Took(d disk.Directory, took time.Duration) {
 	source := "directory"
-	if d.FilesystemOnly {
+	switch {
+	case d.Counted != (disk.Volume{}):
+		source = "fsquota"
+	case d.FilesystemOnly:
 		source = "filesystem"
 	}
 	w.took.WithLabelValues(source).Observe(took.Seconds())

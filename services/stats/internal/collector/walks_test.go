@@ -25,6 +25,17 @@ func TestAWalkIsCountedBesideAQuestionToTheFilesystem(t *testing.T) {
 	}
 }
 
+func TestAQuestionForAQuotaHasTheKubeletsNameForIt(t *testing.T) {
+	w, err := NewWalks(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Took(disk.Directory{Counted: disk.Volume{PodUID: "u", Name: "v"}}, time.Second)
+	if n := testutil.CollectAndCount(w.took.WithLabelValues("fsquota").(prometheus.Histogram)); n != 1 || testutil.CollectAndCount(w.took) != 1 {
+		t.Errorf("%d series of it, %d in all", n, testutil.CollectAndCount(w.took))
+	}
+}
+
 func TestWalksNeedNoRegistryAndStandInOneOnce(t *testing.T) {
 	w, err := NewWalks(nil)
 	if err != nil {

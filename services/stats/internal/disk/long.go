@@ -114,6 +114,9 @@ func threadTime() time.Duration {
 
 // walk measures a directory, as its kind is done.
 func (t *Trees) walk(ctx context.Context, dir Directory, k kind) (Measured, error) {
+	if m, done, err := t.counted(ctx, dir); done {
+		return m, err
+	}
 	rest := func() {}
 	if k == long {
 		runtime.LockOSThread()

@@ -26,6 +26,9 @@ type Directory struct {
 	// Flat counts the files in the directory, neither itself nor what is in
 	// directories below it. A path that is a file counts as that file.
 	Flat bool
+	// Counted is the volume that it is, where the filesystem counts what is in it: that is
+	// asked for, and walked where nobody says it. The zero value is none.
+	Counted Volume
 }
 
 // Measured is a directory, the filesystem that it is on, and when it was measured.
@@ -40,6 +43,8 @@ type Measured struct {
 	// Partly: a walk takes long, and the last that has counted all, if any has, is older
 	// than three periods. It has, or had lately, at least what one walk has counted.
 	Partly bool
+	// Counted: it is what the filesystem counts, with what no walk finds.
+	Counted bool
 }
 
 // Measure measures a directory now. soFar is told meanwhile what was counted; with an
@@ -76,8 +81,11 @@ type TreesConfig struct {
 	Deadline time.Duration
 	// Forget is how long a tree that nobody asks for is kept.
 	Forget time.Duration
-	// Measured is told how long each measurement took; may be nil.
+	// Measured is told how long each measurement took, of a directory that was walked without
+	// its Counted; may be nil.
 	Measured func(d Directory, took time.Duration)
+	// Count is asked about directories that are counted; nil: they are walked.
+	Count CountSource
 }
 
 // brief is how long each tree may take that is renewed, until all of them were tried: who
@@ -103,6 +111,8 @@ type Trees struct {
 	finished chan struct{}
 	turns    turns
 	longs    turns
+	// away is until when nobody asks for what is counted: there was no answer.
+	away time.Time
 	// cut ends the measurement under way, which goes on later; nil: there is none that
 	// may be ended.
 	cut context.CancelFunc
@@ -130,6 +140,9 @@ type tree struct {
 	// walked for as long as it takes, longNext when it may have one again.
 	tooLong, longQueued bool
 	longNext            time.Time
+	// missed: its last question for what is counted had no answer; uncounted: it is walked
+	// therefore.
+	missed, uncounted bool
 	// first is closed when the first walk ended, well or not.
 	first chan struct{}
 	tried bool
@@ -356,7 +369,11 @@ func (t *Trees) measure(ctx context.Context, dir Directory, k kind) {
 		start := time.Now()
 		result, err := t.walk(measureCtx, dir, k)
 		if t.cfg.Measured != nil {
-			t.cfg.Measured(dir, time.Since(start))
+			of := dir
+			if !result.Counted {
+				of.Counted = Volume{}
+			}
+			t.cfg.Measured(of, time.Since(start))
 		}
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Directory was not measured", "directory", dir.Path, "after", time.Since(start).String(), "err", err)
@@ -406,7 +423,7 @@ func (t *Trees) finish(dir Directory, k kind, result Measured, began time.Time, 
 	}
 	short := end.err != nil && end.short != nil
 	goesOn := short && (k == urgent || errors.Is(end.short, context.Canceled))
-	e.over(k, began, t.cfg)
+	e.over(k, began, t.cfg.periodOf(&result))
 	if k != urgent && !goesOn {
 		e.tooLong = short || k == long && time.Since(began) >= t.cfg.Deadline
 	}
@@ -427,15 +444,15 @@ func (t *Trees) finish(dir Directory, k kind, result Measured, began time.Time, 
 
 // over notes that a measurement has ended. A tree that takes long is measured less often: at
 // most a tenth of the time. A long walk rests itself.
-func (e *tree) over(k kind, began time.Time, cfg TreesConfig) {
+func (e *tree) over(k kind, began time.Time, period time.Duration) {
 	took := time.Since(began)
 	if k == long {
 		e.longQueued, e.longSoFar = false, Measured{}
-		e.longNext = time.Now().Add(max(cfg.Period, took))
+		e.longNext = time.Now().Add(max(period, took))
 		return
 	}
 	e.soFar = Measured{}
-	e.next = time.Now().Add(max(cfg.Period, 10*took))
+	e.next = time.Now().Add(max(period, 10*took))
 	if k == urgent {
 		e.urgent = false
 	} else {

@@ -66,6 +66,8 @@ type Volume struct {
 	PVC string
 	// Driven: only its driver can say how full it is; HostPath is empty then.
 	Driven bool
+	// Counted: its filesystem counts what is in it, which podsync can say.
+	Counted bool
 }
 
 // PodVolumes are the volumes of one pod, in spec order.

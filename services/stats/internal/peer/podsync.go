@@ -4,6 +4,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/internal/service"
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/stats/internal/disk"
@@ -91,6 +93,15 @@ func (p *Podsync) VolumeUsage(ctx context.Context, v disk.Volume) (disk.Driven, 
 	return out, nil
 }
 
+// VolumeCount asks for what a volume's filesystem counts in it.
+func (p *Podsync) VolumeCount(ctx context.Context, v disk.Volume) (disk.Tree, error) {
+	got, err := p.VolumeUsage(ctx, v)
+	if err = rpcerr.FromStatus(err); errors.Is(err, rpcerr.ErrUnavailable) || errors.Is(err, rpcerr.ErrTimeout) {
+		err = fmt.Errorf("%w: %w", disk.ErrAway, err)
+	}
+	return got.Tree, err
+}
+
 func usages(in []*podsyncv1.FilesystemUsage) []disk.Usage {
 	out := make([]disk.Usage, 0, len(in))
 	for _, u := range in {
@@ -136,7 +147,7 @@ func change(f *podsyncv1.WatchContainersResponse) inventory.Change {
 		for _, volume := range v.GetVolumes() {
 			volumes.Volumes = append(volumes.Volumes, inventory.Volume{
 				Name: volume.GetName(), HostPath: volume.GetHostPath(), Ephemeral: volume.GetEphemeral(),
-				InMemory: volume.GetInMemory(), PVC: volume.GetPvcName(), Driven: volume.GetDriven(),
+				InMemory: volume.GetInMemory(), PVC: volume.GetPvcName(), Driven: volume.GetDriven(), Counted: volume.GetCounted(),
 			})
 		}
 		out.Volumes = append(out.Volumes, volumes)

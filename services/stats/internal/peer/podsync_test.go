@@ -2,12 +2,15 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
@@ -39,6 +42,14 @@ func (p *podsync) ListFilesystemUsage(context.Context, *podsyncv1.ListFilesystem
 }
 
 func (p *podsync) GetVolumeUsage(_ context.Context, r *podsyncv1.GetVolumeUsageRequest) (*podsyncv1.GetVolumeUsageResponse, error) {
+	switch r.GetVolume() {
+	case "away":
+		return nil, status.Error(codes.Unavailable, "restarted")
+	case "slow":
+		return nil, status.Error(codes.DeadlineExceeded, "restarted")
+	case "gone":
+		return nil, status.Error(codes.NotFound, "no quota")
+	}
 	resp := &podsyncv1.GetVolumeUsageResponse{Driver: r.GetPodUid() + "/" + r.GetVolume(), AvailableBytes: 1, CapacityBytes: 2, UsedBytes: 3, InodesFree: 4, Inodes: 5, InodesUsed: 6}
 	if r.GetVolume() == "ill" {
 		resp.Condition = &podsyncv1.VolumeCondition{Abnormal: true}
@@ -55,6 +66,18 @@ func TestTheUsageOfADriversVolumeIsTakenAsItIsSaid(t *testing.T) {
 	}
 	if got, err = p.VolumeUsage(t.Context(), disk.Volume{PodUID: "u", Name: "ill"}); err != nil || got.Abnormal == nil || !*got.Abnormal {
 		t.Errorf("of one that is not well: %+v, %v", got, err)
+	}
+}
+
+func TestWhatAFilesystemCountsIsTakenAsItIsSaidAndAPodsyncThatIsAwayIsNotOneThatHasNone(t *testing.T) {
+	p := serve(t, &podsync{})
+	if got, err := p.VolumeCount(t.Context(), disk.Volume{PodUID: "u", Name: "v"}); err != nil || got != (disk.Tree{Bytes: 3, Inodes: 6}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for name, away := range map[string]bool{"away": true, "slow": true, "gone": false} {
+		if got, err := p.VolumeCount(t.Context(), disk.Volume{PodUID: "u", Name: name}); err == nil || errors.Is(err, disk.ErrAway) != away {
+			t.Errorf("of %s: %+v, %v", name, got, err)
+		}
 	}
 }
 
@@ -100,7 +123,7 @@ func TestEachContainerHasItsNamesAndPlaces(t *testing.T) {
 			{Id: "c", SandboxId: "s", Pod: ref, Name: "web", Attempt: 2, Image: "app", State: podsyncv1.ContainerState_CONTAINER_STATE_RUNNING, StartTime: timestamppb.New(at), LogDir: "/logs"},
 			{Id: "d", State: podsyncv1.ContainerState_CONTAINER_STATE_EXITED, StartTime: &timestamppb.Timestamp{}},
 		},
-		Volumes: []*podsyncv1.PodVolumes{{Pod: ref, Volumes: []*podsyncv1.Volume{{Name: "v", HostPath: "/v", Ephemeral: true, InMemory: true, PvcName: "claim"}, {Name: "d", Driven: true}}}},
+		Volumes: []*podsyncv1.PodVolumes{{Pod: ref, Volumes: []*podsyncv1.Volume{{Name: "v", HostPath: "/v", Ephemeral: true, InMemory: true, PvcName: "claim"}, {Name: "d", Driven: true}, {Name: "e", Counted: true}}}},
 	})
 	want := inventory.Change{
 		RemovedIDs: []string{"gone"}, RemovedVolumes: []string{"w"},
@@ -109,7 +132,7 @@ func TestEachContainerHasItsNamesAndPlaces(t *testing.T) {
 			{ID: "c", SandboxID: "s", Pod: pod, Name: "web", Attempt: 2, Image: "app", Running: true, StartTime: at, LogDir: "/logs"},
 			{ID: "d", Ended: true}, // It never started: the first second of 1970 is no time.
 		},
-		Volumes: []inventory.PodVolumes{{Pod: pod, Volumes: []inventory.Volume{{Name: "v", HostPath: "/v", Ephemeral: true, InMemory: true, PVC: "claim"}, {Name: "d", Driven: true}}}},
+		Volumes: []inventory.PodVolumes{{Pod: pod, Volumes: []inventory.Volume{{Name: "v", HostPath: "/v", Ephemeral: true, InMemory: true, PVC: "claim"}, {Name: "d", Driven: true}, {Name: "e", Counted: true}}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
