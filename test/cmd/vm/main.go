@@ -35,6 +35,9 @@ const silence = 90 * time.Minute
 // edgeVariable says how long the machine's node is kept at the edge of its memory.
 const edgeVariable = "POLYLET_EDGE"
 
+// runcVariable names a runc for the machine instead of Debian's, which has no user namespaces.
+const runcVariable = "POLYLET_TEST_RUNC"
+
 func main() {
 	k := standalone
 	picked := flag.String("run", "", "run the tests whose names match this expression, whatever fails; nothing is written down then")
@@ -141,6 +144,9 @@ func fill(ctx context.Context, k kind, root, work, payload string) error {
 	if binaries["polylet"], err = builder.Polylet(ctx); err != nil {
 		return err
 	}
+	if runc := os.Getenv(runcVariable); runc != "" {
+		binaries["runc"] = runc
+	}
 	if k.driver {
 		if binaries["csidriver"], err = builder.CSIDriver(ctx); err != nil {
 			return err
@@ -159,7 +165,7 @@ func fill(ctx context.Context, k kind, root, work, payload string) error {
 			return err
 		}
 	}
-	for program, of := range map[string]string{vm.Program: "./test/vm", "bin/volume.test": "./services/podsync/internal/storage/volume", "bin/scsi.test": "./services/podsync/internal/storage/scsi"} {
+	for program, of := range map[string]string{vm.Program: "./test/vm", "bin/volume.test": "./services/podsync/internal/storage/volume", "bin/scsi.test": "./services/podsync/internal/storage/scsi", "bin/projectquota.test": "./services/podsync/internal/storage/projectquota"} {
 		if err := command(ctx, root, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(payload, program), of); err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@ var packages = []string{
 	"runc", "containernetworking-plugins", "ca-certificates", "open-iscsi", "multipath-tools",
 	"selinux-policy-default", "policycoreutils", // of a kernel that is told to use them; see SELinux
 	"nfs-kernel-server", "nfs-common", "rpcbind", // both ends; a test starts them
+	"xfsprogs", // to make filesystems with
 }
 
 // label has the policy know containers' types and gives each file its label, by that policy
