@@ -108,7 +108,7 @@ tracing: {endpoint: "collector:4317", samplingRatePerMillion: 7}
 	// Gates and what the machine's flags say are tested beside them.
 	elsewhere := []string{
 		"Admission.Deadline", "Admission.PodLevelResources", "StaticPods.APIReferences", "Machine.LeaveKernelSettings",
-		"Pods.FirstRestartPeriod", "Pods.RestartRules", "Pods.RestartAll", "Pods.EnvFiles", "Pods.HostnameOverride", "Pods.StopSignals", "Pods.ReadyToStart", "Pods.TrustBundles", "Pods.Certificates", "Pods.VolumeHealth", "Pods.SELinuxMount",
+		"Pods.FirstRestartPeriod", "Pods.RestartRules", "Pods.RestartAll", "Pods.EnvFiles", "Pods.HostnameOverride", "Pods.StopSignals", "Pods.ReadyToStart", "Pods.TrustBundles", "Pods.Certificates", "Pods.VolumeHealth", "Pods.SELinuxMount", "Pods.ProjectQuotas",
 		"Resize.ExclusiveCPUs", "Resize.ExclusiveMemory", "Resize.PodLevel", "Resize.InitContainers", "Images.Verify", "Images.CredentialProviderTokens",
 		"Cgroups.PerQOS", "Pods.LimitedSwap", // The latter needs cgroup v2.
 	}

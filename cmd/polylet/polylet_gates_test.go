@@ -87,6 +87,14 @@ func TestTheGateOfSELinuxMountsReachesPodsync(t *testing.T) {
 	}
 }
 
+func TestTheGateOfProjectQuotasReachesPodsync(t *testing.T) {
+	for gates, want := range map[string]bool{"": false, "LocalStorageCapacityIsolationFSQuotaMonitoring=true": true} {
+		if c, err := podsyncConfig(loadedWith(t, "--feature-gates="+gates)); err != nil || c.Pods.ProjectQuotas != want {
+			t.Errorf("%q: emptyDirs are counted by project quotas: %v, %v", gates, c.Pods.ProjectQuotas, err)
+		}
+	}
+}
+
 func TestTheGatesOfAPodsFieldsReachPodsync(t *testing.T) {
 	for gates, want := range map[string][4]bool{ // EnvFiles, HostnameOverride, ContainerStopSignals and the condition
 		"":                          {true, true, false, true}, // the defaults of the release
