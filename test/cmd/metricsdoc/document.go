@@ -19,7 +19,7 @@ Names, types, labels and buckets are those of a kubelet 1.36, so that its dashbo
 - ` + "`/metrics`" + ` is the union of five processes. Families that each of them has (` + "`go_*`, `process_*`, `rest_client_*`, `workqueue_*`, `polylet_build_info`, `polylet_dependency_ready`" + `) carry the label ` + "`service`" + `: sum over it where a kubelet has one series.
 - A process that is away takes its families away and fails nothing: ` + "`polylet_up{service}`" + ` is 0 then.
 - ` + "`kubelet_pod_worker_duration_seconds`" + ` is one round of a pod's worker (create, sync, kill) without the actions that it starts, which run beside it.
-- ` + "`kubelet_volume_metric_collection_duration_seconds{metric_source}`" + ` is filesystem, directory, the name of a CSI driver, or kubernetes.io/nfs: what was asked, not which plugin.
+- ` + "`kubelet_volume_metric_collection_duration_seconds{metric_source}`" + ` is filesystem, directory, fsquota, the name of a CSI driver, or kubernetes.io/nfs: what was asked, not which plugin.
 - ` + "`kubelet_volume_stats_*`" + ` are of claims: those that are bound to a hostPath have none, as on a kubelet.
 - ` + "`kubelet_certificate_manager_server_ttl_seconds`" + ` is that of the certificate that is shown, a self-signed one too.
 - ` + "`storage_operation_duration_seconds`" + ` has volume_mount, map_volume, volume_unmount, unmap_volume and volume_fs_resize, and unmount_device and unmap_device of CSI drivers' volumes; ` + "`migrated`" + ` is true of volumes of before CSI in all of them, of which a kubelet says false of volume_fs_resize and, of what was staged before it started, of unmount_device; there is no attaching, and volume_apply_access_control is a part of volume_mount.

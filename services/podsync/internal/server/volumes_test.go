@@ -26,7 +26,7 @@ func (s standing) Standings(pod *v1.Pod, ended bool) []volume.Standing {
 	var list []volume.Standing
 	for i := range pod.Spec.Volumes {
 		list = append(list, volume.Standing{
-			Name: pod.Spec.Volumes[i].Name, Plugin: "p", Driver: "d", Claim: "c", PV: "pv", Path: "/x", Device: true, Progress: volume.Progress(i),
+			Name: pod.Spec.Volumes[i].Name, Plugin: "p", Driver: "d", Claim: "c", PV: "pv", Path: "/x", Device: true, Project: 7, Progress: volume.Progress(i),
 		})
 	}
 	return list
@@ -85,7 +85,7 @@ func TestVolumesAreListedWithHowTheyStandAndWhatTheyWaitFor(t *testing.T) {
 			}
 		}
 		v := got.GetPods()[0].GetVolumes()[1]
-		if v.GetPlugin() != "p" || v.GetDriver() != "d" || v.GetPvcName() != "c" || v.GetPvName() != "pv" || v.GetHostPath() != "/x" || !v.GetDevice() || v.GetWaits()[0].GetReason() != "PVC is not bound" {
+		if v.GetPlugin() != "p" || v.GetDriver() != "d" || v.GetPvcName() != "c" || v.GetPvName() != "pv" || v.GetHostPath() != "/x" || !v.GetDevice() || v.GetProjectId() != 7 || v.GetWaits()[0].GetReason() != "PVC is not bound" {
 			t.Errorf("%v", v)
 		}
 		one, err := ask("second")
