@@ -69,7 +69,8 @@ func TestARealFilesystemCountsADirectoryByItsProject(t *testing.T) {
 		t.Errorf("empty it has %+v", empty)
 	}
 	open := writeUnlinked(t, filepath.Join(dir, "below"), 8<<20)
-	if got := measured(t, q, dir, id); got.Inodes != 3 || got.Bytes < empty.Bytes+8<<20 || got.Bytes > empty.Bytes+10<<20 {
+	// While a file is open XFS keeps space behind its end for it, up to as much as it has.
+	if got := measured(t, q, dir, id); got.Inodes != 3 || got.Bytes < empty.Bytes+8<<20 || got.Bytes > empty.Bytes+17<<20 {
 		t.Errorf("with a file that is open and has no name it has %+v", got)
 	}
 	other, err := os.MkdirTemp(on, "emptydir-")
