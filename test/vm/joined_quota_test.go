@@ -67,7 +67,7 @@ func TestJoinedAnEmptyDirIsMeasuredByAProjectQuota(t *testing.T) {
 	countsProjects(t, "ext4", root)
 	client := joinedCluster(t)
 	before := reconfigure(t, map[string]string{
-		"evictionHard": "{memory.available: 1Mi}", "featureGates": "{LocalStorageCapacityIsolationFSQuotaMonitoring: true}",
+		"evictionHard": "{memory.available: 1Mi, nodefs.available: 1%, imagefs.available: 1%}", "featureGates": "{MemoryQoS: true, QOSReserved: true, LocalStorageCapacityIsolationFSQuotaMonitoring: true}",
 	}, " --root-dir="+root)
 	defer restart(t, before)
 	under := ofOwnUsers("under", 15)

@@ -31,7 +31,7 @@ func countsProjects(t *testing.T, kind, at string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := run("umount", at); err != nil {
+		if err := run("umount", "--lazy", at); err != nil {
 			t.Error(err)
 		}
 	})
