@@ -15,6 +15,9 @@ type disk struct {
 	// off: nothing is counted. deaf: it is, and not what gets a project now.
 	off, deaf bool
 	sets      int
+	// meet has a project set when quotas were asked for of so many directories; nil does not.
+	meet  *sync.WaitGroup
+	asked map[string]bool
 }
 
 func (d *disk) attributes(dir *os.File) (attributes, error) {
@@ -24,6 +27,9 @@ func (d *disk) attributes(dir *os.File) (attributes, error) {
 }
 
 func (d *disk) set(dir *os.File, a attributes) error {
+	if d.meet != nil {
+		d.meet.Wait()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sets++
@@ -31,9 +37,13 @@ func (d *disk) set(dir *os.File, a attributes) error {
 	return nil
 }
 
-func (d *disk) quota(_ *os.File, id uint32) (quota, error) {
+func (d *disk) quota(dir *os.File, id uint32) (quota, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.meet != nil && !d.asked[dir.Name()] {
+		d.asked[dir.Name()] = true
+		defer d.meet.Done()
+	}
 	if d.off {
 		return quota{}, ErrNone
 	}
@@ -50,7 +60,7 @@ func (d *disk) quota(_ *os.File, id uint32) (quota, error) {
 func onDisk(t *testing.T) (*Quotas, *disk, func(name, text string)) {
 	t.Helper()
 	etc := t.TempDir()
-	d := &disk{dirs: map[string]attributes{}, counted: map[uint32]quota{}}
+	d := &disk{dirs: map[string]attributes{}, counted: map[uint32]quota{}, asked: map[string]bool{}}
 	q := New()
 	q.kernel, q.files = d, []string{etc + "/projects", etc + "/projid"}
 	return q, d, func(name, text string) {

@@ -42,6 +42,8 @@ func TestADirectoryGetsTheFirstProjectThatNobodyHas(t *testing.T) {
 func TestNoTwoDirectoriesGetTheSameProject(t *testing.T) {
 	q, d, _ := onDisk(t)
 	var all sync.WaitGroup
+	d.meet = &sync.WaitGroup{}
+	d.meet.Add(50)
 	for i := range 50 {
 		dir := mkdir(t, fmt.Sprint(i))
 		all.Go(func() {
