@@ -218,20 +218,10 @@ func containerdConfig(systemd bool, pause string) string {
       runtime_type = "io.containerd.runc.v2"
       [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
         SystemdCgroup = %t
-        BinaryName = %q
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["/usr/lib/cni"]
     conf_dir = "/etc/cni/net.d"
-`, pause, systemd, ownRunc())
-}
-
-// ownRunc is the runc that the tests have brought with them; empty is Debian's.
-func ownRunc() string {
-	const path = payload + "/bin/runc"
-	if _, err := os.Stat(path); err != nil {
-		return ""
-	}
-	return path
+`, pause, systemd)
 }
 
 const network = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true,

@@ -35,9 +35,6 @@ const silence = 90 * time.Minute
 // edgeVariable says how long the machine's node is kept at the edge of its memory.
 const edgeVariable = "POLYLET_EDGE"
 
-// runcVariable names a runc for the machine instead of Debian's, which has no user namespaces.
-const runcVariable = "POLYLET_TEST_RUNC"
-
 func main() {
 	k := standalone
 	picked := flag.String("run", "", "run the tests whose names match this expression, whatever fails; nothing is written down then")
@@ -143,9 +140,6 @@ func fill(ctx context.Context, k kind, root, work, payload string) error {
 	}
 	if binaries["polylet"], err = builder.Polylet(ctx); err != nil {
 		return err
-	}
-	if runc := os.Getenv(runcVariable); runc != "" {
-		binaries["runc"] = runc
 	}
 	if k.driver {
 		if binaries["csidriver"], err = builder.CSIDriver(ctx); err != nil {
