@@ -126,7 +126,8 @@ func (w *walk) down(path *os.File, name string, st unix.Stat_t) error {
 		return err
 	}
 	dir := os.NewFile(uintptr(fd), name) //nolint:gosec // A descriptor is not negative.
-	if above := len(w.levels) - mostOpen; above >= 0 {
+	// It is closed already for who comes up from below and goes down beside.
+	if above := len(w.levels) - mostOpen; above >= 0 && w.levels[above].dir != nil {
 		if err := w.levels[above].close(); err != nil {
 			_ = dir.Close()
 			return err
@@ -205,10 +206,12 @@ func (w *walk) next() (string, error) {
 }
 
 // close closes a directory for as long as what is below it is given away.
-func (l *level) close() (err error) {
-	if l.at, err = unix.Seek(int(l.dir.Fd()), 0, io.SeekCurrent); err != nil {
+func (l *level) close() error {
+	at, err := unix.Seek(int(l.dir.Fd()), 0, io.SeekCurrent)
+	if err != nil {
 		return os.NewSyscallError("lseek", err)
 	}
+	l.at = at
 	_ = l.dir.Close()
 	l.dir = nil
 	return nil

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -164,4 +166,61 @@ type watched struct {
 func (w watched) Err() error {
 	w.look()
 	return w.Context.Err()
+}
+
+// TestADirectoryBesideADeepOneIsGiven: who comes up from below finds the directory closed that
+// would be closed for it, and goes down beside. What is read first of a directory differs
+// between filesystems, so there is one on both sides.
+func TestADirectoryBesideADeepOneIsGiven(t *testing.T) {
+	root := inMemory(t)
+	half := filepath.Join(root, strings.Repeat("d/", mostOpen+1))
+	err := os.MkdirAll(filepath.Join(half, strings.Repeat("d/", mostOpen)), 0o700)
+	files := []string{filepath.Join(half, "a/e/file"), filepath.Join(half, "z/e/file"), filepath.Join(root, "a/e/file"), filepath.Join(root, "z/e/file")}
+	for _, file := range files {
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (Change{Group: give(group)}).Apply(t.Context(), root); err != nil {
+		t.Errorf("%.300v", err)
+	}
+	for _, file := range files {
+		if st := stat(t, file); int64(st.Gid) != group {
+			t.Errorf("%s has group %d", file, st.Gid)
+		}
+	}
+}
+
+// TestEveryTreeIsGivenWholeWithFewOpen has trees of any form, deeper than what is open.
+func TestEveryTreeIsGivenWholeWithFewOpen(t *testing.T) {
+	for seed := range uint64(30) {
+		root := inMemory(t)
+		random, dirs, files := rand.New(rand.NewPCG(seed, 0)), []string{root}, []string{}
+		for i := range 400 {
+			back := random.IntN(3) // most are made in those that were made last, and so lie deep
+			if random.IntN(10) == 0 {
+				back = random.IntN(len(dirs))
+			}
+			path, err := filepath.Join(dirs[max(0, len(dirs)-1-back)], strconv.Itoa(i)), error(nil)
+			if random.IntN(4) == 0 {
+				err = os.WriteFile(path, nil, 0o600)
+			} else {
+				err = os.Mkdir(path, 0o700)
+				dirs = append(dirs, path)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, path)
+		}
+		if err := (Change{Group: give(group)}).Apply(t.Context(), root); err != nil {
+			t.Errorf("seed %d: %.300v", seed, err)
+		}
+		for _, file := range files {
+			if st := stat(t, file); int64(st.Gid) != group {
+				t.Fatalf("seed %d: %s has group %d", seed, file, st.Gid)
+			}
+		}
+	}
 }
