@@ -124,3 +124,19 @@ func TestAPathThatComesToLieWithAServerIsNotLookedAt(t *testing.T) {
 	err = f.set.Setup(t.Context(), podWith(claimVolume("v", "c")))
 	fails(t, err, `MountVolume.SetUp failed for volume "pv" : somebody is asked`)
 }
+
+// TestADirectoryOfAHostPathIsMadeOnceHoweverItIsWritten: nothing is made in it, which its pod
+// would find there.
+func TestADirectoryOfAHostPathIsMadeOnceHoweverItIsWritten(t *testing.T) {
+	dir, kind := t.TempDir(), v1.HostPathDirectoryOrCreate
+	for _, path := range []string{dir + "/data/", dir + "/x/y//", dir + "/p/./q/", dir + "/r/."} {
+		for range 2 {
+			if err := checkHostPath(&v1.HostPathVolumeSource{Path: path, Type: &kind}, findByPath); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if inside, err := os.ReadDir(path); err != nil || len(inside) != 0 {
+			t.Errorf("in %q lies %v, %v", path, inside, err)
+		}
+	}
+}

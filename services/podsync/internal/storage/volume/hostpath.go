@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -80,7 +81,7 @@ func checkHostPath(h *v1.HostPathVolumeSource, find finder) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		switch kind {
 		case v1.HostPathDirectoryOrCreate:
-			return find.makeDirs(h.Path)
+			return find.makeDirs(filepath.Clean(h.Path)) // it may end with a slash
 		case v1.HostPathFileOrCreate:
 			return find.makeFile(h.Path)
 		}
