@@ -17,8 +17,9 @@ type kind struct {
 	name, title string
 	// memory is how much the machine has, in MiB.
 	memory int
-	// programs are needed besides the runtime.
+	// programs are needed besides the runtime; packages are Debian's to build them, by a file.
 	programs []programs.Peer
+	packages map[string]string
 	// images saves further images; nil saves none.
 	images func(ctx context.Context, b *programs.Builder, dir, saved string) error
 	// environment is the tests'; they are the machine's to tell apart.
@@ -60,6 +61,7 @@ var kubeadmNode = kind{
 
 var joinedNode = kind{
 	name: "vm-joined", title: "configuration, reboot, pressure and shutdown of a cluster's node under systemd", memory: 3072, cluster: true, judge: judgeShutdown,
+	programs: []programs.Peer{programs.Runc()}, packages: programs.RuncPackages(),
 	disks:       []vm.Disk{{Serial: "images", Size: 1 << 30}, {Serial: "slow", Size: 4 << 30, Writes: 1 << 19}},
 	environment: "POLYLET_VM=joined\nARGUMENTS=-test.run=^TestJoined\n",
 }

@@ -65,8 +65,10 @@ func run(ctx context.Context, k kind) error {
 	if err := install.Packages(ctx, os.Stdout); err != nil {
 		return err
 	}
-	if err := install.Others(ctx, os.Stdout, vm.Packages()); err != nil {
-		return err
+	for _, needed := range []map[string]string{vm.Packages(), k.packages} {
+		if err := install.Others(ctx, os.Stdout, needed); err != nil {
+			return err
+		}
 	}
 	work, err := os.MkdirTemp("/var/tmp", "polylet-vm-")
 	if err != nil {

@@ -99,6 +99,13 @@ func (p Peer) command() []string {
 	return []string{"build"}
 }
 
+func (p Peer) cgoEnabled() string {
+	if p.cgo {
+		return "1"
+	}
+	return "0"
+}
+
 func (p Peer) arguments() []string {
 	return append([]string{"-trimpath", "-buildvcs=false", "-mod=readonly"}, p.flags...)
 }
@@ -122,7 +129,7 @@ func (b *Builder) build(ctx context.Context, p Peer, path string) error {
 	args := append(p.command(), p.arguments()...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", fresh, p.pkg)...)
 	cmd.Dir = filepath.Join(b.root, p.dir)
-	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=")
+	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED="+p.cgoEnabled(), "GOFLAGS=")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	var out strings.Builder

@@ -17,6 +17,8 @@ type Peer struct {
 	dir string
 	// flags are further flags of go build.
 	flags []string
+	// cgo says that it has code in C; it is linked statically.
+	cgo bool
 	// test says that pkg is a test binary (go test -c), not a main package.
 	test bool
 	// about is how long a build takes on two cores with an empty cache.
@@ -27,6 +29,7 @@ const (
 	kubernetesVersion = "v1.36.3"
 	etcdVersion       = "v3.6.8"
 	containerdVersion = "v2.4.2"
+	runcVersion       = "v1.2.6"
 	ginkgoVersion     = "v2.28.1"
 	coreDNSVersion    = "v1.15.0"
 
@@ -35,6 +38,7 @@ const (
 	kubernetesDir  = "test/controlplane/kubernetes"
 	etcdDir        = "test/controlplane/etcd"
 	containerdDir  = "test/controlplane/containerd"
+	runcDir        = "test/controlplane/runc"
 	conformanceDir = "test/conformance"
 	e2eNodeDir     = "test/e2enode"
 	kubeProxyDir   = "test/controlplane/kubeproxy"
@@ -179,6 +183,20 @@ func Containerd() Peer {
 // ContainerdShim is what containerd starts per pod.
 func ContainerdShim() Peer {
 	return containerd("containerd-shim-runc-v2", containerdVersion, "1 min")
+}
+
+// Runc makes containers with a user namespace, which that of Debian bookworm does not, and is
+// named so that it is not taken for that. It is built with what RuncPackages lists.
+func Runc() Peer {
+	return Peer{
+		Name: "runc-users", Version: runcVersion, pkg: "github.com/opencontainers/runc", dir: runcDir, cgo: true, about: "1 min",
+		flags: []string{"-tags", "netgo,osusergo,seccomp", "-ldflags", "-s -w -extldflags -static -X main.version=" + runcVersion[1:]},
+	}
+}
+
+// RuncPackages are what Runc is built with from Debian, by a file of each.
+func RuncPackages() map[string]string {
+	return map[string]string{"/usr/include/seccomp.h": "libseccomp-dev", "/usr/bin/pkg-config": "pkg-config", "/usr/bin/gcc": "gcc"}
 }
 
 // ControlPlane lists what a cluster needs, in the order of building.
