@@ -45,7 +45,7 @@ func setUpJoined() error {
 		return err
 	}
 	if err := writeAll(map[string]string{
-		"/etc/containerd/config.toml":       containerdConfig(true, images.Pause),
+		"/etc/containerd/config.toml":       containerdConfig(true, images.Pause) + withUsers,
 		"/etc/cni/net.d/10-bridge.conflist": network,
 		"/etc/kubernetes/kubelet.conf":      string(kubeconfig),
 		"/var/lib/kubelet/config.yaml":      guarded(),
@@ -87,6 +87,14 @@ shutdownGracePeriodByPodPriority:
 - {priority: 2000000000, shutdownGracePeriodSeconds: 20}
 `
 }
+
+// withUsers gives containerd a second runtime, for pods with a user namespace.
+const withUsers = `[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.` + users + `]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.` + users + `.options]
+    SystemdCgroup = true
+    BinaryName = "` + payload + `/bin/runc-users"
+`
 
 // joinedCluster is the cluster as its administrator sees it.
 func joinedCluster(t *testing.T) kubernetes.Interface {
