@@ -113,8 +113,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	var collected *collector.Collector
 	driven := disk.NewDrivens(disk.DrivenConfig{Period: cfg.VolumePeriod, Deadline: drivenDeadline, Measured: walks.Answered}, s.podsync.VolumeUsage)
-	s.directories = disk.NewTrees(disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod, Measured: walks.Took, Count: s.podsync.VolumeCount})
+	s.directories = disk.NewTrees(disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod, Measured: walks.Took, Count: s.podsync.VolumeCount, Held: func(ctx context.Context, v disk.Volume) disk.Tree { return collected.Held(ctx, v) }})
 	s.layers = disk.NewLayers(filepath.Join(string(deps.Proc), "self", "mountinfo"), disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod})
 	version := uint64(1)
 	if deps.Cgroups.Unified() {
@@ -124,7 +125,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if cfg.MemoryNotices {
 		dirs = deps.Cgroups
 	}
-	collected := collector.New(collector.Config{
+	collected = collector.New(collector.Config{
 		CgroupVersion: version,
 		NodeName:      cfg.NodeName, RootDir: cfg.RootDir, PodsCgroup: cfg.podsCgroup(), System: system, Pressure: deps.Cgroups.HasPressure(),
 	}, collector.Deps{

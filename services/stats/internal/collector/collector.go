@@ -79,6 +79,7 @@ type Collector struct {
 	runtime answers[runtimeDisks]
 	// rootBad is whether it was told that root's cannot be measured.
 	rootBad atomic.Bool
+	held    heldOpen
 }
 
 // New returns a Collector; it starts nothing.

@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
 	"github.com/polylet/polylet/services/stats/internal/process"
 	"github.com/polylet/polylet/services/stats/internal/sampler"
@@ -19,6 +23,8 @@ const (
 	turn         = 100 * time.Millisecond
 	// settling is how long it may be looked then who has given files away.
 	settling = time.Second
+	// heldFor is how long who asks about one volume gets what was found for another.
+	heldFor = 5 * time.Second
 	// mostSeen bounds of how many processes of a container the mounts are read, and
 	// mostMounts how many are kept: it may make as many as it likes.
 	mostSeen   = 16
@@ -65,10 +71,13 @@ func (c *Collector) Unlinked(parent context.Context) (out []Unlinked, all bool, 
 	if err != nil {
 		return nil, false, fmt.Errorf("list the containers' processes: %w", err)
 	}
-	counted := countedVolumes(c.deps.Names.View())
+	counted := countedVolumes(c.deps.Names.View(), c.deps.Directories)
 	look := &look{proc: c.deps.Proc, root: root, seen: map[process.Inode]bool{}, strayed: map[process.Inode]bool{}, layers: map[string]*holding{}}
 	for _, k := range containers {
 		h := &holding{Processes: k, found: Unlinked{PodUID: k.Pod.UID, Container: k.Container}, mounted: map[uint64]string{}, counted: counted[k.Pod.UID]}
+		for _, bytes := range h.counted {
+			h.room += bytes
+		}
 		look.all, look.layers[k.ID] = append(look.all, h), h
 	}
 	if c.deps.Layers != nil {
@@ -86,6 +95,34 @@ func (c *Collector) Unlinked(parent context.Context) (out []Unlinked, all bool, 
 		}
 	}
 	return out, all, nil
+}
+
+// Held is what a pod's containers have in files without a name that lie in a volume of its, as
+// was found a moment ago: many may ask at once.
+func (c *Collector) Held(ctx context.Context, v disk.Volume) (out disk.Tree) {
+	c.held.Lock()
+	defer c.held.Unlock()
+	if time.Since(c.held.at) > heldFor {
+		found, _, err := c.Unlinked(ctx)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Files without a name are not known", "err", err)
+		}
+		c.held.found, c.held.at = found, time.Now()
+	}
+	for _, u := range c.held.found {
+		if u.PodUID == v.PodUID {
+			in, counted := u.Volumes[v.Name], u.Counted[v.Name]
+			out.Bytes, out.Inodes = out.Bytes+in.Bytes+counted.Bytes, out.Inodes+in.Count+counted.Count
+		}
+	}
+	return out
+}
+
+// heldOpen is what was found of files without a name.
+type heldOpen struct {
+	sync.Mutex
+	found []Unlinked
+	at    time.Time
 }
 
 // look is one at all open files.
@@ -118,8 +155,10 @@ type holding struct {
 	// it has the volume of the pod's own that it is of; empty where it is none.
 	mounted map[uint64]string
 	read    int
-	// counted are its pod's volumes that are.
-	counted map[string]bool
+	// counted are its pod's volumes that are, with what they have; room is what of that may yet be
+	// in files of which it is not known where they lie.
+	counted map[string]uint64
+	room    uint64
 	// strays are how many of its files are.
 	strays int
 }
@@ -271,12 +310,16 @@ func (l *look) take(f process.Unlinked, h *holding) {
 }
 
 // counts takes in a file that the figure of a counted volume has. One of which it is not known
-// where it lies may be such a one where its holder has such volumes, and then it is: nobody is
+// where it lies may be such a one where the holder's have room for it, and then it is: nobody is
 // evicted for what counts twice.
 func (h *holding) counts(f process.Unlinked) bool {
 	name, known := h.mounted[f.Mount]
-	if !h.counted[name] && (known || len(h.counted) == 0) {
+	switch _, counted := h.counted[name]; {
+	case counted:
+	case known || len(h.counted) == 0 || f.Bytes > h.room:
 		return false
+	default:
+		h.room -= f.Bytes
 	}
 	addTo(&h.found.Counted, name, f.Bytes)
 	return true
@@ -291,17 +334,23 @@ func addTo(all *map[string]Files, name string, bytes uint64) {
 	(*all)[name] = files
 }
 
-// countedVolumes are the volumes of pods, by UID, which their filesystems count.
-func countedVolumes(view inventory.View) map[string]map[string]bool {
-	out := map[string]map[string]bool{}
+// countedVolumes are the volumes of pods, by UID, whose last figures are what their filesystems
+// count, with how many bytes that are; of one that has none yet it is what it would be.
+func countedVolumes(view inventory.View, figures *disk.Trees) map[string]map[string]uint64 {
+	out := map[string]map[string]uint64{}
 	for uid, pod := range view.Volumes {
 		for _, v := range pod.Volumes {
-			if v.Counted && out[uid] == nil {
-				out[uid] = map[string]bool{}
+			if !v.Counted {
+				continue
 			}
-			if v.Counted {
-				out[uid][v.Name] = true
+			last, known := figures.Last(v.HostPath)
+			if known && !last.Counted {
+				continue
 			}
+			if out[uid] == nil {
+				out[uid] = map[string]uint64{}
+			}
+			out[uid][v.Name] = last.Bytes
 		}
 	}
 	return out

@@ -1,11 +1,15 @@
 package collector
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
 	"github.com/polylet/polylet/services/stats/internal/process"
 )
@@ -16,7 +20,7 @@ func TestARemovedFileInAVolumeThatItsFilesystemCountsIsSaidByItselfAlone(t *test
 	const volumes = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/"
 	a := held("u", "a", map[uint64]string{1: volumes + "cache", 2: volumes + "work/below", 3: "/srv"})
 	other := held("v", "b", map[uint64]string{})
-	a.counted = map[string]bool{"cache": true}
+	a.counted, a.room = map[string]uint64{"cache": 30000}, 30000
 	l := lookAt(t, disk, other, a)
 	for i, x := range []struct {
 		holder *holding
@@ -27,8 +31,9 @@ func TestARemovedFileInAVolumeThatItsFilesystemCountsIsSaidByItselfAlone(t *test
 		{other, 1, 10}, // It was given to another pod, and is a's still.
 		{a, 2, 100},
 		{a, 3, 1000},
-		{a, 99, 10000}, // Nobody sees the mount.
-		{a, 0, 20000},  // By an old kernel.
+		{a, 99, 10000},   // Nobody sees the mount.
+		{a, 0, 20000},    // By an old kernel.
+		{a, 99, 1 << 30}, // More than there is in what is counted: it lies elsewhere.
 		{other, 98, 100000},
 	} {
 		f := process.Unlinked{Inode: process.Inode{Device: disk, Number: uint64(i)}, Mount: x.mount, Bytes: x.bytes, Path: "/f", Writable: true}
@@ -38,7 +43,7 @@ func TestARemovedFileInAVolumeThatItsFilesystemCountsIsSaidByItselfAlone(t *test
 	if want := map[string]Files{"cache": {11, 2}, "": {30000, 2}}; !maps.Equal(a.found.Counted, want) {
 		t.Errorf("counted are %+v, want %+v", a.found.Counted, want)
 	}
-	if want := map[string]Files{"work": {100, 1}}; !maps.Equal(a.found.Volumes, want) || a.found.Root != (Files{1100, 2}) {
+	if want := map[string]Files{"work": {100, 1}}; !maps.Equal(a.found.Volumes, want) || a.found.Root != (Files{1100 + 1<<30, 3}) {
 		t.Errorf("beside them %+v", a.found)
 	}
 	if other.found.Root != (Files{100000, 1}) || len(other.found.Counted) != 0 {
@@ -46,13 +51,48 @@ func TestARemovedFileInAVolumeThatItsFilesystemCountsIsSaidByItselfAlone(t *test
 	}
 }
 
-func TestTheVolumesThatAreCountedAreKnownByPod(t *testing.T) {
+// TestTheVolumesThatAreCountedAreThoseWhoseFiguresAre: else what has no name in a volume that is
+// walked after all counted for nobody.
+func TestTheVolumesThatAreCountedAreThoseWhoseFiguresAre(t *testing.T) {
+	dir, walked, unknown := t.TempDir(), t.TempDir(), t.TempDir()
+	has := disk.Tree{}
+	trees := disk.NewTrees(disk.TreesConfig{Period: time.Minute, Deadline: time.Minute, Forget: time.Hour, Count: func(_ context.Context, v disk.Volume) (disk.Tree, error) {
+		if v.Name != "a" {
+			return disk.Tree{}, errors.New("it has another project")
+		}
+		return has, nil
+	}})
+	has, err := disk.Walk(t.Context(), dir, func(disk.Tree) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = trees.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	trees.Get(ctx, []disk.Directory{{Path: dir, Counted: disk.Volume{PodUID: "u", Name: "a"}}, {Path: walked, Counted: disk.Volume{PodUID: "u", Name: "b"}}})
+
 	names := &inventory.Table{}
 	names.Apply(inventory.Change{Snapshot: true, Volumes: []inventory.PodVolumes{
-		{Pod: inventory.Pod{UID: "u"}, Volumes: []inventory.Volume{{Name: "a", Counted: true}, {Name: "b"}}},
+		{Pod: inventory.Pod{UID: "u"}, Volumes: []inventory.Volume{{Name: "a", HostPath: dir, Counted: true}, {Name: "b", HostPath: walked, Counted: true}, {Name: "n"}}},
 		{Pod: inventory.Pod{UID: "v"}, Volumes: []inventory.Volume{{Name: "c"}}},
+		{Pod: inventory.Pod{UID: "w"}, Volumes: []inventory.Volume{{Name: "d", HostPath: unknown, Counted: true}}},
 	}})
-	if diff := cmp.Diff(map[string]map[string]bool{"u": {"a": true}}, countedVolumes(names.View())); diff != "" {
+	want := map[string]map[string]uint64{"u": {"a": has.Bytes}, "w": {"d": 0}}
+	if diff := cmp.Diff(want, countedVolumes(names.View(), trees)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestWhatAPodHoldsOpenInAVolumeIsKnownForAWhile(t *testing.T) {
+	c := &Collector{}
+	c.held.at = time.Now()
+	c.held.found = []Unlinked{
+		{PodUID: "u", Volumes: map[string]Files{"a": {Bytes: 1, Count: 2}}, Counted: map[string]Files{"b": {Bytes: 10, Count: 20}}},
+		{PodUID: "u", Counted: map[string]Files{"a": {Bytes: 100, Count: 200}}},
+		{PodUID: "v", Counted: map[string]Files{"a": {Bytes: 1000, Count: 2000}}},
+	}
+	if got := c.Held(t.Context(), disk.Volume{PodUID: "u", Name: "a"}); got != (disk.Tree{Bytes: 101, Inodes: 202}) {
+		t.Errorf("it holds %+v", got)
 	}
 }

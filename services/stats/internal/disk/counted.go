@@ -19,46 +19,111 @@ const (
 	// countWithin bounds a question. It takes a call or two: most of its time is for a podsync
 	// that is just being started.
 	countWithin = 250 * time.Millisecond
-	// countPeriod is how often one is asked, as it costs next to nothing.
+	// countPeriod is how often one is asked that was believed, as it costs next to nothing.
 	countPeriod = 10 * time.Second
 	// awayFor is how long nobody is asked after there was no answer.
 	awayFor = time.Second
+	// proofLasts is how long what is counted is believed after a walk has come to the same.
+	proofLasts = 10 * time.Minute
 )
 
-// periodOf is after how long what was measured is measured again.
-func (c TreesConfig) periodOf(m *Measured) time.Duration {
-	if m.Counted {
+// periodOf is after how long a directory is measured again. One that had to be walked, as it
+// changes or is not counted, is no sooner than others.
+func (c TreesConfig) periodOf(asked bool) time.Duration {
+	if asked {
 		return min(c.Period, countPeriod)
 	}
 	return c.Period
 }
 
-// counted measures a directory by what its filesystem counts; not done: it has to be walked.
+// counted measures a directory by what its filesystem counts; not done: it has to be walked,
+// which is to come to count, if that is known. What is counted is believed as far as a walk has
+// come to the same, with files that are held open: others may have files of their own counted for
+// it, and take from it what lies there.
 // While podsync is away, as for a restart, the last figure stays once, and the directory is
 // late; a walk would lack what only the filesystem knows. Then it is walked: what is written
 // meanwhile is to be seen.
-func (t *Trees) counted(ctx context.Context, dir Directory) (m Measured, done bool, err error) {
+func (t *Trees) counted(ctx context.Context, dir Directory) (m Measured, count *Tree, done bool, err error) {
 	if dir.Counted == (Volume{}) || t.cfg.Count == nil {
-		return Measured{}, false, nil
+		return Measured{}, nil, false, nil
 	}
 	m.Time = time.Now()
-	if m.Tree, err = t.askCount(ctx, dir.Counted); err == nil {
-		m.Counted = true
+	has, err := t.askCount(ctx, dir.Counted)
+	if err == nil {
+		m.Tree, m.Counted = t.believed(dir.Path, has)
 		m.Filesystem, err = Statfs(dir.Path)
-		t.answered(dir.Path)
-		return m, true, err
+		return m, &has, m.Counted, err
 	}
 	if ctx.Err() != nil {
-		return Measured{}, true, err
+		return Measured{}, nil, true, err
 	}
 	keeps, news := t.unanswered(dir.Path, err)
 	if keeps {
-		return Measured{Tree: Tree{Deeper: true}}, true, err
+		return Measured{Tree: Tree{Deeper: true}, Counted: true}, nil, true, err
 	}
 	if news {
 		klog.FromContext(ctx).V(2).Info("Directory is walked, what its filesystem counts is not known", "directory", dir.Path, "err", err)
 	}
-	return Measured{}, false, nil
+	return Measured{}, nil, false, nil
+}
+
+// believed is what of a count is the figure, if a walk has come to the same lately.
+func (t *Trees) believed(path string, count Tree) (figure Tree, believed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[path]
+	if e == nil {
+		return Tree{}, false
+	}
+	e.missed, e.uncounted = false, false
+	figure, near := agreed(count, e.proof)
+	return figure, near && !e.proved.IsZero() && time.Since(e.proved) < proofLasts
+}
+
+// proves keeps what a walk has come to, with files that have no name any more and are held open,
+// and makes it the figure of what is counted where both agree. Else it is the walk's alone: who
+// may be charged with what else is counted is not known.
+func (t *Trees) proves(ctx context.Context, dir Directory, count *Tree, m Measured) Measured {
+	if count == nil || m.Deeper {
+		return m
+	}
+	proof := m.Tree
+	if _, near := agreed(*count, proof); !near && t.cfg.Held != nil {
+		held := t.cfg.Held(ctx, dir.Counted)
+		proof.Bytes, proof.Inodes = upTo(proof.Bytes, held.Bytes, count.Bytes), upTo(proof.Inodes, held.Inodes, count.Inodes)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[dir.Path]
+	if e == nil {
+		return m
+	}
+	e.proof, e.proved = proof, time.Now()
+	if figure, near := agreed(*count, proof); near {
+		m.Tree, m.Counted = figure, true
+	}
+	return m
+}
+
+// upTo adds to what was walked what is held beside, as far as that was counted.
+func upTo(walked, held, count uint64) uint64 { return walked + min(held, count-min(count, walked)) }
+
+// agreed is what a count and a walk have both come to, and whether they are near each other.
+func agreed(count, walked Tree) (Tree, bool) {
+	near := func(a, b, slack uint64) bool { return max(a, b)-min(a, b) <= slack+b/64 }
+	return Tree{Bytes: min(count.Bytes, walked.Bytes), Inodes: min(count.Inodes, walked.Inodes)},
+		near(count.Bytes, walked.Bytes, 64<<10) && near(count.Inodes, walked.Inodes, 16)
+}
+
+// Last is the last figure of a directory, as it was measured; known: there is one.
+func (t *Trees) Last(path string) (m Measured, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[path]
+	if e == nil || !e.valid {
+		return Measured{}, false
+	}
+	return e.last, true
 }
 
 // askCount asks about one volume.
@@ -78,15 +143,6 @@ func (t *Trees) askCount(ctx context.Context, v Volume) (Tree, error) {
 		t.mu.Unlock()
 	}
 	return tree, err
-}
-
-// answered says that what is counted in a directory was said.
-func (t *Trees) answered(path string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.entries[path]; e != nil {
-		e.missed, e.uncounted = false, false
-	}
 }
 
 // unanswered says whether a directory's last figure stays though it is not known anew, and

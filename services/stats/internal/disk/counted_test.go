@@ -11,12 +11,15 @@ import (
 	"time"
 )
 
-// counting are trees of a directory that its filesystem counts as fails and has say.
+// counting are trees of a directory that its filesystem counts as fails and has say; that is
+// what a walk finds, at first.
 type counting struct {
 	*Trees
 	dir   Directory
 	has   Tree
 	fails error
+	// held is what is in files without a name.
+	held Tree
 	// asked is how often it was asked what is counted, told which directories were measured.
 	asked int
 	told  []Directory
@@ -26,13 +29,18 @@ func inCounting(t *testing.T, test func(ctx context.Context, c *counting)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "volume")
-		if err := errors.Join(os.Mkdir(path, 0o755), os.WriteFile(filepath.Join(path, "f"), []byte("x"), 0o600)); err != nil {
+		if err := errors.Join(os.Mkdir(path, 0o755), os.WriteFile(filepath.Join(path, "f"), make([]byte, 1<<20), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		c := &counting{dir: Directory{Path: path, Counted: Volume{PodUID: "u", Name: "v"}}, has: Tree{Bytes: 18 << 20, Inodes: 3}}
+		walked, err := Walk(t.Context(), path, func(Tree) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &counting{dir: Directory{Path: path, Counted: Volume{PodUID: "u", Name: "v"}}, has: walked}
 		c.Trees = NewTrees(TreesConfig{
 			Period: time.Minute, Deadline: 10 * time.Second, Forget: time.Hour,
 			Measured: func(d Directory, _ time.Duration) { c.told = append(c.told, d) },
+			Held:     func(context.Context, Volume) Tree { return c.held },
 			Count: func(ctx context.Context, v Volume) (Tree, error) {
 				c.asked++
 				if v != c.dir.Counted {
@@ -60,31 +68,136 @@ func (c *counting) now(ctx context.Context) (m Measured, late bool) {
 	return got[c.dir.Path], lates[c.dir.Path]
 }
 
-func TestADirectoryThatItsFilesystemCountsIsNotWalked(t *testing.T) {
+// walks is how many of the measurements were walks.
+func (c *counting) walks() (n int) {
+	for _, d := range c.told {
+		if d.Counted == (Volume{}) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestADirectoryThatItsFilesystemCountsIsNotWalkedOnceAWalkHasComeToTheSame(t *testing.T) {
 	inCounting(t, func(ctx context.Context, c *counting) {
-		m, late := c.now(ctx)
-		if m.Tree != c.has || !m.Counted || late || m.Filesystem.Capacity == 0 || m.Time.IsZero() {
-			t.Errorf("%+v, late %v", m, late)
+		walked := c.has
+		for i := range 3 {
+			c.has.Bytes = walked.Bytes - uint64(i) // a little was removed since
+			m, late := c.now(ctx)
+			if m.Tree != c.has || !m.Counted || late || m.Filesystem.Capacity == 0 || m.Time.IsZero() {
+				t.Errorf("%+v, late %v", m, late)
+			}
+			c.has.Bytes = walked.Bytes + 100 // or is more, which no walk has found
+			if m, late = c.now(ctx); m.Tree != walked || !m.Counted || late {
+				t.Errorf("with more %+v, late %v", m, late)
+			}
 		}
-		c.has.Bytes = 1 << 20 // what is removed is no more in it
-		if m, _ = c.now(ctx); m.Bytes != 1<<20 {
-			t.Errorf("then %+v", m)
-		}
-		if len(c.told) != 2 || c.told[0] != c.dir {
+		if len(c.told) != 6 || c.walks() != 1 {
 			t.Errorf("measured were %+v", c.told)
+		}
+	})
+}
+
+// Others may give files of their own a directory's project, and take it from those that lie in
+// it; and what is written to a file without a name is found otherwise.
+func TestWhatIsCountedAndNoWalkFindsIsNotTheFigure(t *testing.T) {
+	for name, counts := range map[string]func(Tree) Tree{
+		"more":         func(walked Tree) Tree { return Tree{Bytes: walked.Bytes + 20<<20, Inodes: walked.Inodes + 1} },
+		"less":         func(Tree) Tree { return Tree{} },
+		"more of them": func(walked Tree) Tree { return Tree{Bytes: walked.Bytes, Inodes: walked.Inodes + 100} },
+	} {
+		for _, before := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, after it was believed: %v", name, before), func(t *testing.T) {
+				inCounting(t, func(ctx context.Context, c *counting) {
+					walked := c.has
+					if before {
+						c.now(ctx)
+					}
+					c.has = counts(walked)
+					m, late := c.now(ctx)
+					if m.Tree != walked || m.Counted || late {
+						t.Errorf("%+v, late %v", m, late)
+					}
+					if last, known := c.Last(c.dir.Path); last != m || !known {
+						t.Errorf("the last is %+v, known: %v", last, known)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestWhatIsInFilesWithoutANameIsInTheFigureOnce(t *testing.T) {
+	inCounting(t, func(ctx context.Context, c *counting) {
+		walked := c.has
+		c.now(ctx)
+		c.held = Tree{Bytes: 30 << 20, Inodes: 30} // two thirds of it lie elsewhere, or were counted before
+		c.has = Tree{Bytes: walked.Bytes + 10<<20, Inodes: walked.Inodes + 10}
+		for i := range 3 {
+			if m, late := c.now(ctx); m.Tree != c.has || !m.Counted || late {
+				t.Errorf("%d: %+v, late %v", i, m, late)
+			}
+		}
+		if c.walks() != 2 {
+			t.Errorf("walked %d times", c.walks())
+		}
+		c.has, c.held = walked, Tree{} // they are closed
+		if m, late := c.now(ctx); m.Tree != walked || !m.Counted || late {
+			t.Errorf("when they are closed %+v, late %v", m, late)
+		}
+		c.has.Bytes, c.held.Bytes = c.has.Bytes+50<<20, 10<<20 // most of it is another's
+		if m, late := c.now(ctx); m.Tree != walked || m.Counted || late {
+			t.Errorf("with another's %+v, late %v", m, late)
+		}
+	})
+}
+
+func TestTheLastFigureOfADirectoryIsKnownOnceItHasOne(t *testing.T) {
+	inCounting(t, func(ctx context.Context, c *counting) {
+		if last, known := c.Last(c.dir.Path); known {
+			t.Errorf("before its first: %+v", last)
+		}
+		m, _ := c.now(ctx)
+		if last, known := c.Last(c.dir.Path); last != m || !known {
+			t.Errorf("then: %+v, known: %v", last, known)
 		}
 	})
 }
 
 func TestWhatAFilesystemCountsIsAskedForOftenerThanADirectoryIsWalked(t *testing.T) {
 	inCounting(t, func(ctx context.Context, c *counting) {
-		for range 4 {
-			c.Get(ctx, []Directory{c.dir})
-			time.Sleep(countPeriod)
+		gets := func(n int) {
+			for range n {
+				c.Get(ctx, []Directory{c.dir})
+				time.Sleep(countPeriod)
+			}
+			synctest.Wait()
 		}
-		synctest.Wait()
-		if c.asked != 4 {
-			t.Errorf("asked %d times", c.asked)
+		gets(10) // a walk, a minute, and then each ten seconds
+		if c.asked != 5 || c.walks() != 1 {
+			t.Errorf("asked %d times, walked %d times", c.asked, c.walks())
+		}
+		for range 12 { // two minutes in which it always has more than before
+			c.has.Bytes += 1 << 20
+			gets(1)
+		}
+		if walks := c.walks(); walks < 2 || walks > 4 {
+			t.Errorf("walked %d times", walks)
+		}
+	})
+}
+
+func TestWhatIsCountedIsHeldAgainstAWalkNowAndThen(t *testing.T) {
+	inCounting(t, func(ctx context.Context, c *counting) {
+		c.now(ctx)
+		for range 3 {
+			time.Sleep(proofLasts)
+			if m, late := c.now(ctx); m.Tree != c.has || !m.Counted || late {
+				t.Errorf("%+v, late %v", m, late)
+			}
+		}
+		if c.walks() != 4 {
+			t.Errorf("walked %d times", c.walks())
 		}
 	})
 }

@@ -112,10 +112,12 @@ func threadTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// walk measures a directory, as its kind is done.
-func (t *Trees) walk(ctx context.Context, dir Directory, k kind) (Measured, error) {
-	if m, done, err := t.counted(ctx, dir); done {
-		return m, err
+// walk measures a directory, as its kind is done. asked: it was not walked, what its filesystem
+// counts was asked for.
+func (t *Trees) walk(ctx context.Context, dir Directory, k kind) (m Measured, asked bool, err error) {
+	m, count, done, err := t.counted(ctx, dir)
+	if done {
+		return m, true, err
 	}
 	rest := func() {}
 	if k == long {
@@ -123,10 +125,14 @@ func (t *Trees) walk(ctx context.Context, dir Directory, k kind) (Measured, erro
 		defer runtime.UnlockOSThread()
 		rest = paced(ctx)
 	}
-	return t.measureOne(ctx, dir, func(soFar Measured) {
+	m, err = t.measureOne(ctx, dir, func(soFar Measured) {
 		t.count(dir, k, soFar)
 		rest()
 	})
+	if err == nil {
+		m = t.proves(ctx, dir, count, m)
+	}
+	return m, false, err
 }
 
 // take makes a walk's result the figure if it is whole. Of one that is not, what it has

@@ -43,7 +43,8 @@ type Measured struct {
 	// Partly: a walk takes long, and the last that has counted all, if any has, is older
 	// than three periods. It has, or had lately, at least what one walk has counted.
 	Partly bool
-	// Counted: it is what the filesystem counts, with what no walk finds.
+	// Counted: it is what the filesystem counts, and a walk has come to the same; files that
+	// have lost their names since are in it.
 	Counted bool
 }
 
@@ -86,6 +87,9 @@ type TreesConfig struct {
 	Measured func(d Directory, took time.Duration)
 	// Count is asked about directories that are counted; nil: they are walked.
 	Count CountSource
+	// Held is what a pod's containers have in files that have no name any more and that lie in a
+	// volume of its, as far as is known; nil: it is not.
+	Held func(ctx context.Context, v Volume) Tree
 }
 
 // brief is how long each tree may take that is renewed, until all of them were tried: who
@@ -143,6 +147,10 @@ type tree struct {
 	// missed: its last question for what is counted had no answer; uncounted: it is walked
 	// therefore.
 	missed, uncounted bool
+	// proof is what the last walk of a directory that is counted came to, and proved when; zero:
+	// there was none.
+	proof  Tree
+	proved time.Time
 	// first is closed when the first walk ended, well or not.
 	first chan struct{}
 	tried bool
@@ -367,10 +375,10 @@ func (t *Trees) measure(ctx context.Context, dir Directory, k kind) {
 		defer cancel()
 		defer close(done)
 		start := time.Now()
-		result, err := t.walk(measureCtx, dir, k)
+		result, asked, err := t.walk(measureCtx, dir, k)
 		if t.cfg.Measured != nil {
 			of := dir
-			if !result.Counted {
+			if !asked {
 				of.Counted = Volume{}
 			}
 			t.cfg.Measured(of, time.Since(start))
@@ -378,7 +386,7 @@ func (t *Trees) measure(ctx context.Context, dir Directory, k kind) {
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Directory was not measured", "directory", dir.Path, "after", time.Since(start).String(), "err", err)
 		}
-		t.finish(dir, k, result, start, ending{err, measureCtx.Err()})
+		t.finish(dir, k, result, start, ending{err, measureCtx.Err(), asked})
 	}()
 	select {
 	case <-done:
@@ -411,8 +419,11 @@ func (t *Trees) count(dir Directory, k kind, soFar Measured) {
 }
 
 // ending is how a measurement ended: err says that not all was counted, and short, where
-// that is because there was no time, why.
-type ending struct{ err, short error }
+// that is because there was no time, why. asked: it was no walk.
+type ending struct {
+	err, short error
+	asked      bool
+}
 
 func (t *Trees) finish(dir Directory, k kind, result Measured, began time.Time, end ending) {
 	t.mu.Lock()
@@ -423,7 +434,7 @@ func (t *Trees) finish(dir Directory, k kind, result Measured, began time.Time, 
 	}
 	short := end.err != nil && end.short != nil
 	goesOn := short && (k == urgent || errors.Is(end.short, context.Canceled))
-	e.over(k, began, t.cfg.periodOf(&result))
+	e.over(k, began, t.cfg.periodOf(end.asked))
 	if k != urgent && !goesOn {
 		e.tooLong = short || k == long && time.Since(began) >= t.cfg.Deadline
 	}

@@ -2,7 +2,9 @@
 // directory's own: all that is made in it belongs to that, until it is gone and nobody holds
 // it open any more.
 //
-// It owns which project a directory is given, and that no two share one. It must never limit
+// It owns which project a directory is given, and that no two share one. What is counted is a
+// hint: who owns a file on the same filesystem may give it any project, and so have more counted
+// for another's directory, and less. It must never limit
 // what a project may use, run a program, write a file of an administrator's, change a
 // directory that has a project of somebody else's or something in it, or reach what is
 // mounted on a directory instead of that.
@@ -20,8 +22,12 @@ import (
 const (
 	// First is the lowest project that is given; those below are for people.
 	First = 1<<20 + 1
-	// most is how many are tried until one is found that nobody has.
+	// most is how many are given; the lowest that is free first, as XFS keeps a record of
+	// each that ever was.
 	most = 1 << 16
+	// tries is how many are asked about for one directory: whoever owns files may give them
+	// projects, and so have any number of these taken.
+	tries = 1 << 10
 )
 
 // ErrNone says that nothing is counted by projects where a directory lies.
@@ -39,6 +45,8 @@ type Quotas struct {
 	mu sync.Mutex
 	// taking are the projects that are being given.
 	taking map[uint32]struct{}
+	// from is how far above First the search begins: those below were taken.
+	from uint32
 }
 
 // New returns Quotas; it touches nothing.
@@ -83,8 +91,9 @@ func (q *Quotas) give(dir *os.File) (uint32, error) {
 
 // free gives it a project that nobody has.
 func (q *Quotas) free(dir *os.File, has attributes, named map[uint32]bool) (uint32, error) {
-	for after := uint32(First - 1); after < First+most; {
-		id := q.take(after, named)
+	at := q.begin()
+	for range tries {
+		id := q.take(at, named)
 		free, err := q.is(dir, id)
 		if err == nil && free {
 			err = q.set(dir, has, id)
@@ -93,16 +102,31 @@ func (q *Quotas) free(dir *os.File, has attributes, named map[uint32]bool) (uint
 		if err != nil || free {
 			return id, err
 		}
-		after = id
+		at = id + 1
 	}
-	return 0, fmt.Errorf("the %d projects from %d on are all in use", most, First)
+	q.begun(at)
+	return 0, fmt.Errorf("the %d projects before %d are all in use", tries, at)
 }
 
-// take is the next project that nobody has named and that is not being given.
-func (q *Quotas) take(after uint32, named map[uint32]bool) uint32 {
+// begin is where the search begins.
+func (q *Quotas) begin() uint32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	id := after + 1
+	return First + q.from
+}
+
+// begun has the next search begin where this one has ended, and at the lowest again in time.
+func (q *Quotas) begun(at uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.from = (at - First) % most
+}
+
+// take is the next project from one on that nobody has named and that is not being given.
+func (q *Quotas) take(at uint32, named map[uint32]bool) uint32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	id := at
 	for _, taken := q.taking[id]; taken || named[id]; _, taken = q.taking[id] {
 		id++
 	}

@@ -166,3 +166,23 @@ func TestALinkInADirectorysPlaceIsNotFollowed(t *testing.T) {
 		t.Error("it was measured")
 	}
 }
+
+// TestProjectsThatAreAllTakenKeepNobodyWaiting: a pod may give projects to any number of files.
+func TestProjectsThatAreAllTakenKeepNobodyWaiting(t *testing.T) {
+	q, d, _ := onDisk(t)
+	for i := range uint32(tries + 10) {
+		d.counted[First+i] = quota{Usage: Usage{Inodes: 1}}
+	}
+	if id, err := q.Give(mkdir(t, "a")); err == nil || d.sets != 0 {
+		t.Errorf("it got %d", id)
+	}
+	// The next search goes on where that has ended.
+	if id, err := q.Give(mkdir(t, "b")); err != nil || id != First+tries+10 {
+		t.Errorf("the next got %d, %v", id, err)
+	}
+	q.begun(First + most)
+	d.counted = map[uint32]quota{}
+	if id, err := q.Give(mkdir(t, "c")); err != nil || id != First {
+		t.Errorf("after all that are given the next got %d, %v", id, err)
+	}
+}

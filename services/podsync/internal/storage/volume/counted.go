@@ -27,10 +27,13 @@ func countable(pod *v1.Pod, v *v1.Volume) bool {
 	return own && v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault
 }
 
+// counts says whether the gate is on: with it off what has a project is walked, too.
+func (s *Set) counts() bool { return s.cfg.ProjectQuotas && s.deps.Projects != nil }
+
 // giveProject gives a new emptyDir a project of its own, if its filesystem counts by these; 0
 // is none. What cannot have one is walked, and no reason for a pod to wait.
 func (s *Set) giveProject(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string) uint32 {
-	if !s.cfg.ProjectQuotas || s.deps.Projects == nil || !countable(pod, v) {
+	if !s.counts() || !countable(pod, v) {
 		return 0
 	}
 	id, err := s.deps.Projects.Give(dir)
@@ -74,7 +77,7 @@ func (s *Set) keptProject(uid types.UID, name string) uint32 {
 
 // projectOf is that by which a volume of a pod is counted; 0: it is not.
 func (s *Set) projectOf(pod *v1.Pod, v *v1.Volume) uint32 {
-	if s.deps.Projects == nil || !countable(pod, v) {
+	if !s.counts() || !countable(pod, v) {
 		return 0
 	}
 	return s.keptProject(pod.UID, v.Name)
@@ -83,7 +86,7 @@ func (s *Set) projectOf(pod *v1.Pod, v *v1.Volume) uint32 {
 // counted is what is in an emptyDir by its quota; false: it has none. It goes by the disk,
 // and so answers also before a new podsync has come to the pod.
 func (s *Set) counted(uid types.UID, name string) (usage Usage, is bool, err error) {
-	if s.deps.Projects == nil || errors.Join(component("pod UID", string(uid)), component("volume name", name)) != nil {
+	if !s.counts() || errors.Join(component("pod UID", string(uid)), component("volume name", name)) != nil {
 		return Usage{}, false, nil
 	}
 	project := s.keptProject(uid, name)

@@ -118,13 +118,13 @@ func TestTheEmptyDirOfAPodWithItsOwnUsersIsCountedByAProject(t *testing.T) {
 	}
 }
 
-func TestAnEmptyDirIsCountedAfterARestartAlsoBeforeItsPodIsKnownAndWithTheGateOff(t *testing.T) {
+func TestAnEmptyDirIsCountedAfterARestartAlsoBeforeItsPodIsKnown(t *testing.T) {
 	f, p := counting(t)
 	pod := ofOwnUsers(podWith(emptyDirVolume("e")), true)
 	if err := f.set.Setup(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	f.again(p, false)
+	f.again(p, true)
 	if got, err := f.set.Usage(t.Context(), "uid-1", "e"); err != nil || got.Used != 7 {
 		t.Errorf("before its pod is known: %+v, %v", got, err)
 	}
@@ -139,6 +139,25 @@ func TestAnEmptyDirIsCountedAfterARestartAlsoBeforeItsPodIsKnownAndWithTheGateOf
 	}
 	if _, err := f.set.Usage(t.Context(), "uid-1", "e"); !errors.Is(err, ErrNotDriven) {
 		t.Errorf("when it is gone: %v", err)
+	}
+}
+
+// TestWithTheGateOffNoEmptyDirIsCounted: whoever has reason to turn it off has reason for the
+// pods that run. On again, those are counted that were from their beginning.
+func TestWithTheGateOffNoEmptyDirIsCounted(t *testing.T) {
+	f, p := counting(t)
+	pod := ofOwnUsers(podWith(emptyDirVolume("e")), true)
+	for _, gate := range []bool{true, false, true} {
+		f.again(p, gate)
+		if err := f.set.Setup(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		if is := f.isCounted(t, "e"); is != gate {
+			t.Errorf("with the gate %v it is counted: %v", gate, is)
+		}
+		if _, err := f.set.Usage(t.Context(), "uid-1", "e"); (err == nil) != gate || err != nil && !errors.Is(err, ErrNotDriven) {
+			t.Errorf("with the gate %v: %v", gate, err)
+		}
 	}
 }
 

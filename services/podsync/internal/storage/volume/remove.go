@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/projectquota"
 )
 
 // maxDepth bounds how deep removal goes with a directory open at each level;
@@ -68,12 +70,15 @@ type tree struct {
 	openat2 openat2
 	// setFlags sets the attributes of an open file or directory.
 	setFlags func(fd int, flags uint32) error
-	moved    bool // something was moved to the top and waits there
-	count    int
+	// renameat2 moves, and passNoneOn has a directory take what is of any project.
+	renameat2  func(olddir int, old string, newdir int, new string, flags uint) error
+	passNoneOn func(dir *os.File) error
+	moved      bool // something was moved to the top and waits there
+	count      int
 }
 
 func newTree(ctx context.Context) *tree {
-	return &tree{ctx: ctx, openat2: unix.Openat2, setFlags: setFlags}
+	return &tree{ctx: ctx, openat2: unix.Openat2, setFlags: setFlags, renameat2: unix.Renameat2, passNoneOn: projectquota.PassNoneOn}
 }
 
 // empty removes all entries of an open directory.
@@ -137,17 +142,18 @@ func (t *tree) remove(dir *os.File, path, name string, depth int) error {
 	return gone("rmdir", full, err)
 }
 
-// lift moves a directory that lies too deep to the top.
+// lift moves a directory that lies too deep to the top. A pod may have left attributes that
+// forbid it, or have given the top a project, into which nothing of another is moved.
 func (t *tree) lift(dir, sub *os.File, name string) error {
-	freed := false
+	freed, disowned := false, false
 	for {
 		t.count++
 		to := ".deep-" + strconv.Itoa(t.count)
-		err := unix.Renameat2(int(dir.Fd()), name, int(t.top.Fd()), to, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EEXIST) {
+		err := t.renameat2(int(dir.Fd()), name, int(t.top.Fd()), to, unix.RENAME_NOREPLACE)
+		switch {
+		case errors.Is(err, unix.EEXIST):
 			continue
-		}
-		if errors.Is(err, unix.EPERM) && !freed {
+		case errors.Is(err, unix.EPERM) && !freed:
 			freed = true
 			for _, f := range []*os.File{dir, sub, t.top} {
 				if _, err := t.free(f, f.Name()); err != nil {
@@ -155,6 +161,11 @@ func (t *tree) lift(dir, sub *os.File, name string) error {
 				}
 			}
 			continue
+		case errors.Is(err, unix.EXDEV) && !disowned:
+			disowned = true
+			if passErr := t.passNoneOn(t.top); passErr == nil {
+				continue
+			}
 		}
 		t.moved = true
 		return gone("move", sub.Name(), err)

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,7 +45,7 @@ func TestRemovalEntersNoMountOnKernelsThatDoNotNameThem(t *testing.T) {
 					}
 				})
 				remove := func() error {
-					return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags}).removeAll(filepath.Join(dir, "tree"))
+					return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, renameat2: unix.Renameat2}).removeAll(filepath.Join(dir, "tree"))
 				}
 				if err := remove(); err == nil || !strings.Contains(err.Error(), foreign+" is a mount point") {
 					t.Errorf("err = %v, want it to name %s", err, foreign)
@@ -84,7 +85,7 @@ func TestARemovalWaitsForNobodyWhoAnswersForWhatIsMountedBelow(t *testing.T) {
 					mounts(t, foreign)
 					defer func() { _ = unix.Unmount(foreign, unix.MNT_DETACH) }()
 					remove := func() error {
-						return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags}).removeAll(filepath.Join(dir, "tree"))
+						return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, renameat2: unix.Renameat2}).removeAll(filepath.Join(dir, "tree"))
 					}
 					done := make(chan error, 1)
 					go func() { done <- remove() }()
@@ -135,5 +136,37 @@ func TestAVeryDeepTreeIsRemoved(t *testing.T) {
 	}
 	if _, err := os.Lstat(root); !os.IsNotExist(err) {
 		t.Errorf("still there: %v", err)
+	}
+}
+
+// TestADeepTreeIsRemovedWhoseTopPassesAProjectOn: its owner may have done that; the kernel moves
+// nothing of another project into it.
+func TestADeepTreeIsRemovedWhoseTopPassesAProjectOn(t *testing.T) {
+	for _, can := range []bool{true, false} {
+		root, passes := filepath.Join(t.TempDir(), "deep"), true
+		if err := os.MkdirAll(filepath.Join(root, strings.Repeat("d/", maxDepth+10)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		removal := newTree(t.Context())
+		removal.renameat2 = func(olddir int, old string, newdir int, name string, flags uint) error {
+			if passes {
+				return unix.EXDEV
+			}
+			return unix.Renameat2(olddir, old, newdir, name, flags)
+		}
+		removal.passNoneOn = func(dir *os.File) error {
+			if dir != removal.top || !can {
+				return unix.EPERM
+			}
+			passes = false
+			return nil
+		}
+		err := removal.removeAll(root)
+		if _, there := os.Lstat(root); (err == nil) != can || os.IsNotExist(there) != can {
+			t.Errorf("can %v: %v, %v", can, err, there)
+		}
+		if !can && !errors.Is(err, unix.EXDEV) {
+			t.Errorf("the error is %v", err)
+		}
 	}
 }
