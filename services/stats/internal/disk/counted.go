@@ -19,7 +19,7 @@ const (
 	// countWithin bounds a question. It takes a call or two: most of its time is for a podsync
 	// that is just being started.
 	countWithin = 250 * time.Millisecond
-	// countPeriod is how often one is asked that was believed, as it costs next to nothing.
+	// countPeriod is how often one is asked, as it costs next to nothing.
 	countPeriod = 10 * time.Second
 	// awayFor is how long nobody is asked after there was no answer.
 	awayFor = time.Second
@@ -27,13 +27,24 @@ const (
 	proofLasts = 10 * time.Minute
 )
 
-// periodOf is after how long a directory is measured again. One that had to be walked, as it
-// changes or is not counted, is no sooner than others.
-func (c TreesConfig) periodOf(asked bool) time.Duration {
-	if asked {
-		return min(c.Period, countPeriod)
+// how is how a directory was measured.
+type how int
+
+const (
+	walked how = iota
+	// compared: it was walked, and what its filesystem counts was known.
+	compared
+	// asked: what its filesystem counts was asked for alone.
+	asked
+)
+
+// periodOf is after how long a directory is measured again that was measured so. One that is
+// counted is walked by then only if it has changed.
+func (c TreesConfig) periodOf(h how) time.Duration {
+	if h == walked {
+		return c.Period
 	}
-	return c.Period
+	return min(c.Period, countPeriod)
 }
 
 // counted measures a directory by what its filesystem counts; not done: it has to be walked,

@@ -173,16 +173,16 @@ func TestWhatAFilesystemCountsIsAskedForOftenerThanADirectoryIsWalked(t *testing
 			}
 			synctest.Wait()
 		}
-		gets(10) // a walk, a minute, and then each ten seconds
-		if c.asked != 5 || c.walks() != 1 {
+		gets(10)
+		if c.asked != 10 || c.walks() != 1 {
 			t.Errorf("asked %d times, walked %d times", c.asked, c.walks())
 		}
-		for range 12 { // two minutes in which it always has more than before
+		for range 5 { // it always has more than before, and is walked for it
 			c.has.Bytes += 1 << 20
 			gets(1)
 		}
-		if walks := c.walks(); walks < 2 || walks > 4 {
-			t.Errorf("walked %d times", walks)
+		if c.asked != 15 || c.walks() != 6 {
+			t.Errorf("then asked %d times, walked %d times", c.asked, c.walks())
 		}
 	})
 }

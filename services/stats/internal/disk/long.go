@@ -112,12 +112,14 @@ func threadTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// walk measures a directory, as its kind is done. asked: it was not walked, what its filesystem
-// counts was asked for.
-func (t *Trees) walk(ctx context.Context, dir Directory, k kind) (m Measured, asked bool, err error) {
+// walk measures a directory, as its kind is done, or asks what its filesystem counts.
+func (t *Trees) walk(ctx context.Context, dir Directory, k kind) (m Measured, h how, err error) {
 	m, count, done, err := t.counted(ctx, dir)
 	if done {
-		return m, true, err
+		return m, asked, err
+	}
+	if count != nil {
+		h = compared
 	}
 	rest := func() {}
 	if k == long {
@@ -132,7 +134,7 @@ func (t *Trees) walk(ctx context.Context, dir Directory, k kind) (m Measured, as
 	if err == nil {
 		m = t.proves(ctx, dir, count, m)
 	}
-	return m, false, err
+	return m, h, err
 }
 
 // take makes a walk's result the figure if it is whole. Of one that is not, what it has

@@ -375,10 +375,10 @@ func (t *Trees) measure(ctx context.Context, dir Directory, k kind) {
 		defer cancel()
 		defer close(done)
 		start := time.Now()
-		result, asked, err := t.walk(measureCtx, dir, k)
+		result, h, err := t.walk(measureCtx, dir, k)
 		if t.cfg.Measured != nil {
 			of := dir
-			if !asked {
+			if h != asked {
 				of.Counted = Volume{}
 			}
 			t.cfg.Measured(of, time.Since(start))
@@ -386,7 +386,7 @@ func (t *Trees) measure(ctx context.Context, dir Directory, k kind) {
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Directory was not measured", "directory", dir.Path, "after", time.Since(start).String(), "err", err)
 		}
-		t.finish(dir, k, result, start, ending{err, measureCtx.Err(), asked})
+		t.finish(dir, k, result, start, ending{err, measureCtx.Err(), h})
 	}()
 	select {
 	case <-done:
@@ -419,10 +419,10 @@ func (t *Trees) count(dir Directory, k kind, soFar Measured) {
 }
 
 // ending is how a measurement ended: err says that not all was counted, and short, where
-// that is because there was no time, why. asked: it was no walk.
+// that is because there was no time, why.
 type ending struct {
 	err, short error
-	asked      bool
+	how        how
 }
 
 func (t *Trees) finish(dir Directory, k kind, result Measured, began time.Time, end ending) {
@@ -434,7 +434,7 @@ func (t *Trees) finish(dir Directory, k kind, result Measured, began time.Time, 
 	}
 	short := end.err != nil && end.short != nil
 	goesOn := short && (k == urgent || errors.Is(end.short, context.Canceled))
-	e.over(k, began, t.cfg.periodOf(end.asked))
+	e.over(k, began, t.cfg.periodOf(end.how))
 	if k != urgent && !goesOn {
 		e.tooLong = short || k == long && time.Since(began) >= t.cfg.Deadline
 	}
