@@ -3,6 +3,8 @@ package collector
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -75,9 +77,6 @@ func (c *Collector) Unlinked(parent context.Context) (out []Unlinked, all bool, 
 	look := &look{proc: c.deps.Proc, root: root, seen: map[process.Inode]bool{}, strayed: map[process.Inode]bool{}, layers: map[string]*holding{}}
 	for _, k := range containers {
 		h := &holding{Processes: k, found: Unlinked{PodUID: k.Pod.UID, Container: k.Container}, mounted: map[uint64]string{}, counted: counted[k.Pod.UID]}
-		for _, bytes := range h.counted {
-			h.room += bytes
-		}
 		look.all, look.layers[k.ID] = append(look.all, h), h
 	}
 	if c.deps.Layers != nil {
@@ -103,11 +102,14 @@ func (c *Collector) Held(ctx context.Context, v disk.Volume) (out disk.Tree) {
 	c.held.Lock()
 	defer c.held.Unlock()
 	if time.Since(c.held.at) > heldFor {
-		found, _, err := c.Unlinked(ctx)
+		found, all, err := c.Unlinked(ctx)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Files without a name are not known", "err", err)
 		}
-		c.held.found, c.held.at = found, time.Now()
+		c.held.found = found
+		if all { // Else who asks next may have more time.
+			c.held.at = time.Now()
+		}
 	}
 	for _, u := range c.held.found {
 		if u.PodUID == v.PodUID {
@@ -155,10 +157,9 @@ type holding struct {
 	// it has the volume of the pod's own that it is of; empty where it is none.
 	mounted map[uint64]string
 	read    int
-	// counted are its pod's volumes that are, with what they have; room is what of that may yet be
-	// in files of which it is not known where they lie.
-	counted map[string]uint64
-	room    uint64
+	// counted are its pod's volumes that are, with what their figures have yet in files without a
+	// name; all containers of the pod have the same.
+	counted map[string]Files
 	// strays are how many of its files are.
 	strays int
 }
@@ -290,13 +291,14 @@ func (l *look) take(f process.Unlinked, h *holding) {
 			h = owner
 		}
 		h.found.Layer.add(f.Bytes)
-	case f.Inode.Device == l.root && h.counts(f):
-		l.seen[f.Inode] = true
-		return
 	case f.Inode.Device == l.root:
-		h.found.Root.add(f.Bytes)
+		rest := h.counts(f)
+		if l.seen[f.Inode] = true; rest == (Files{}) {
+			return
+		}
+		h.found.Root = Files{h.found.Root.Bytes + rest.Bytes, h.found.Root.Count + rest.Count}
 		if name := h.mounted[f.Mount]; name != "" {
-			addTo(&h.found.Volumes, name, f.Bytes)
+			addTo(&h.found.Volumes, name, rest)
 		}
 	case f.Root:
 		h.found.Layer.add(f.Bytes)
@@ -309,48 +311,62 @@ func (l *look) take(f process.Unlinked, h *holding) {
 	}
 }
 
-// counts takes in a file that the figure of a counted volume has. One of which it is not known
-// where it lies may be such a one where the holder's have room for it, and then it is: nobody is
-// evicted for what counts twice.
-func (h *holding) counts(f process.Unlinked) bool {
+// counts takes in what the figure of a counted volume has of a file, as far as that has files
+// without a name, and says what it has not. One of which it is not known where it lies may be in
+// any of its holder's: nobody is evicted for what counts twice.
+func (h *holding) counts(f process.Unlinked) (rest Files) {
+	rest = Files{f.Bytes, 1}
 	name, known := h.mounted[f.Mount]
-	switch _, counted := h.counted[name]; {
-	case counted:
-	case known || len(h.counted) == 0 || f.Bytes > h.room:
-		return false
-	default:
-		h.room -= f.Bytes
+	if !known {
+		name = roomiest(h.counted)
 	}
-	addTo(&h.found.Counted, name, f.Bytes)
-	return true
+	room, counted := h.counted[name]
+	if !counted {
+		return rest
+	}
+	has := Files{min(f.Bytes, room.Bytes), min(1, room.Count)}
+	h.counted[name] = Files{room.Bytes - has.Bytes, room.Count - has.Count}
+	if !known {
+		name = ""
+	}
+	if has != (Files{}) {
+		addTo(&h.found.Counted, name, has)
+	}
+	return Files{rest.Bytes - has.Bytes, rest.Count - has.Count}
 }
 
-func addTo(all *map[string]Files, name string, bytes uint64) {
+// roomiest is the volume that has the most room.
+func roomiest(counted map[string]Files) (most string) {
+	for _, name := range slices.Sorted(maps.Keys(counted)) {
+		if most == "" || counted[name].Bytes > counted[most].Bytes {
+			most = name
+		}
+	}
+	return most
+}
+
+func addTo(all *map[string]Files, name string, more Files) {
 	if *all == nil {
 		*all = map[string]Files{}
 	}
-	files := (*all)[name]
-	files.add(bytes)
-	(*all)[name] = files
+	has := (*all)[name]
+	(*all)[name] = Files{has.Bytes + more.Bytes, has.Count + more.Count}
 }
 
-// countedVolumes are the volumes of pods, by UID, whose last figures are what their filesystems
-// count, with how many bytes that are; of one that has none yet it is what it would be.
-func countedVolumes(view inventory.View, figures *disk.Trees) map[string]map[string]uint64 {
-	out := map[string]map[string]uint64{}
+// countedVolumes are the volumes of pods, by UID, whose last figures have files without a name,
+// with what they have in such.
+func countedVolumes(view inventory.View, figures *disk.Trees) map[string]map[string]Files {
+	out := map[string]map[string]Files{}
 	for uid, pod := range view.Volumes {
 		for _, v := range pod.Volumes {
-			if !v.Counted {
-				continue
-			}
-			last, known := figures.Last(v.HostPath)
-			if known && !last.Counted {
+			last, _ := figures.Last(v.HostPath)
+			if !v.Counted || last.Unnamed == (disk.Tree{}) {
 				continue
 			}
 			if out[uid] == nil {
-				out[uid] = map[string]uint64{}
+				out[uid] = map[string]Files{}
 			}
-			out[uid][v.Name] = last.Bytes
+			out[uid][v.Name] = Files{last.Unnamed.Bytes, last.Unnamed.Inodes}
 		}
 	}
 	return out

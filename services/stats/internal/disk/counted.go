@@ -50,20 +50,23 @@ func (c TreesConfig) periodOf(h how) time.Duration {
 // counted measures a directory by what its filesystem counts; not done: it has to be walked,
 // which is to come to count, if that is known. What is counted is believed as far as a walk has
 // come to the same, with files that are held open: others may have files of their own counted for
-// it, and take from it what lies there.
+// it, and take from it what lies there. Who is urgent has it walked, for a pod may be ended by it:
+// what lost its name since the last walk would be named there, and unnamed for who looks for such.
 // While podsync is away, as for a restart, the last figure stays once, and the directory is
 // late; a walk would lack what only the filesystem knows. Then it is walked: what is written
 // meanwhile is to be seen.
-func (t *Trees) counted(ctx context.Context, dir Directory) (m Measured, count *Tree, done bool, err error) {
+func (t *Trees) counted(ctx context.Context, dir Directory, k kind) (m Measured, count *Tree, done bool, err error) {
 	if dir.Counted == (Volume{}) || t.cfg.Count == nil {
 		return Measured{}, nil, false, nil
 	}
 	m.Time = time.Now()
 	has, err := t.askCount(ctx, dir.Counted)
 	if err == nil {
-		m.Tree, m.Counted = t.believed(dir.Path, has)
+		if !t.believed(dir.Path, has, k, &m) {
+			return Measured{}, &has, false, nil
+		}
 		m.Filesystem, err = Statfs(dir.Path)
-		return m, &has, m.Counted, err
+		return m, &has, true, err
 	}
 	if ctx.Err() != nil {
 		return Measured{}, nil, true, err
@@ -78,17 +81,29 @@ func (t *Trees) counted(ctx context.Context, dir Directory) (m Measured, count *
 	return Measured{}, nil, false, nil
 }
 
-// believed is what of a count is the figure, if a walk has come to the same lately.
-func (t *Trees) believed(path string, count Tree) (figure Tree, believed bool) {
+// believed makes of a count the figure, if a walk has come to the same lately.
+func (t *Trees) believed(path string, count Tree, k kind, m *Measured) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[path]
 	if e == nil {
-		return Tree{}, false
+		return false
 	}
 	e.missed, e.uncounted = false, false
+	if k == urgent {
+		e.proved = time.Time{} // One that is cut goes on in its turn, and is a walk there, too.
+	}
+	return !e.proved.IsZero() && time.Since(e.proved) < proofLasts && e.agrees(count, m)
+}
+
+// agrees makes of a count the figure if it is near to the proof.
+func (e *tree) agrees(count Tree, m *Measured) bool {
 	figure, near := agreed(count, e.proof)
-	return figure, near && !e.proved.IsZero() && time.Since(e.proved) < proofLasts
+	if near {
+		m.Tree, m.Counted = figure, true
+		m.Unnamed = Tree{Bytes: figure.Bytes - min(figure.Bytes, e.named.Bytes), Inodes: figure.Inodes - min(figure.Inodes, e.named.Inodes)}
+	}
+	return near
 }
 
 // proves keeps what a walk has come to, with files that have no name any more and are held open,
@@ -109,10 +124,8 @@ func (t *Trees) proves(ctx context.Context, dir Directory, count *Tree, m Measur
 	if e == nil {
 		return m
 	}
-	e.proof, e.proved = proof, time.Now()
-	if figure, near := agreed(*count, proof); near {
-		m.Tree, m.Counted = figure, true
-	}
+	e.proof, e.named, e.proved = proof, m.Tree, time.Now()
+	e.agrees(*count, &m)
 	return m
 }
 

@@ -114,7 +114,7 @@ func threadTime() time.Duration {
 
 // walk measures a directory, as its kind is done, or asks what its filesystem counts.
 func (t *Trees) walk(ctx context.Context, dir Directory, k kind) (m Measured, h how, err error) {
-	m, count, done, err := t.counted(ctx, dir)
+	m, count, done, err := t.counted(ctx, dir, k)
 	if done {
 		return m, asked, err
 	}
@@ -172,6 +172,11 @@ func atLeast(m Measured, known bool, counted Measured) (Measured, bool) {
 	case known && (counted.Bytes < m.Bytes || counted.Inodes < m.Inodes) && m.Time.Before(counted.Time):
 		counted.Time = m.Time
 	}
-	counted.Bytes, counted.Inodes = max(m.Bytes, counted.Bytes), max(m.Inodes, counted.Inodes)
+	if known && counted.Bytes <= m.Bytes {
+		counted.Bytes, counted.Counted, counted.Unnamed.Bytes = m.Bytes, m.Counted, m.Unnamed.Bytes
+	}
+	if known && counted.Inodes <= m.Inodes {
+		counted.Inodes, counted.Unnamed.Inodes = m.Inodes, m.Unnamed.Inodes
+	}
 	return counted, true
 }

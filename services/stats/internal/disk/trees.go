@@ -43,9 +43,10 @@ type Measured struct {
 	// Partly: a walk takes long, and the last that has counted all, if any has, is older
 	// than three periods. It has, or had lately, at least what one walk has counted.
 	Partly bool
-	// Counted: it is what the filesystem counts, and a walk has come to the same; files that
-	// have lost their names since are in it.
+	// Counted: it is what the filesystem counts, and a walk has come to the same, with files
+	// that have no name and are held open. Unnamed is what of it is in such.
 	Counted bool
+	Unnamed Tree
 }
 
 // Measure measures a directory now. soFar is told meanwhile what was counted; with an
@@ -147,9 +148,10 @@ type tree struct {
 	// missed: its last question for what is counted had no answer; uncounted: it is walked
 	// therefore.
 	missed, uncounted bool
-	// proof is what the last walk of a directory that is counted came to, and proved when; zero:
-	// there was none.
+	// proof is what the last walk of a directory that is counted came to, with files that have no
+	// name, named what it has found itself, and proved when; zero: there was none.
 	proof  Tree
+	named  Tree
 	proved time.Time
 	// first is closed when the first walk ended, well or not.
 	first chan struct{}
