@@ -27,6 +27,9 @@ const (
 	settling = time.Second
 	// heldFor is how long who asks about one volume gets what was found for another.
 	heldFor = 5 * time.Second
+	// heldShare bounds for how much of the time they are looked for: how many there are is for
+	// the authors of pods to say.
+	heldShare = 20
 	// mostSeen bounds of how many processes of a container the mounts are read, and
 	// mostMounts how many are kept: it may make as many as it likes.
 	mostSeen   = 16
@@ -101,14 +104,14 @@ func (c *Collector) Unlinked(parent context.Context) (out []Unlinked, all bool, 
 func (c *Collector) Held(ctx context.Context, v disk.Volume) (out disk.Tree) {
 	c.held.Lock()
 	defer c.held.Unlock()
-	if time.Since(c.held.at) > heldFor {
+	if began := time.Now(); !began.Before(c.held.next) {
 		found, all, err := c.Unlinked(ctx)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Files without a name are not known", "err", err)
 		}
-		c.held.found = found
+		c.held.found, c.held.next = found, time.Now().Add(heldShare*time.Since(began))
 		if all { // Else who asks next may have more time.
-			c.held.at = time.Now()
+			c.held.next = c.held.next.Add(heldFor)
 		}
 	}
 	for _, u := range c.held.found {
@@ -124,7 +127,8 @@ func (c *Collector) Held(ctx context.Context, v disk.Volume) (out disk.Tree) {
 type heldOpen struct {
 	sync.Mutex
 	found []Unlinked
-	at    time.Time
+	// next is when they may be looked for again.
+	next time.Time
 }
 
 // look is one at all open files.
@@ -360,7 +364,7 @@ func countedVolumes(view inventory.View, figures *disk.Trees) map[string]map[str
 	for uid, pod := range view.Volumes {
 		for _, v := range pod.Volumes {
 			last, _ := figures.Last(v.HostPath)
-			if !v.Counted || last.Unnamed == (disk.Tree{}) {
+			if last.Unnamed == (disk.Tree{}) {
 				continue
 			}
 			if out[uid] == nil {

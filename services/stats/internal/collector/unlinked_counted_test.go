@@ -90,9 +90,39 @@ func TestTheVolumesThatAreCountedAreThoseWhoseFiguresHaveFilesWithoutAName(t *te
 	}
 }
 
+func TestWhatAFigureHasWithoutANameIsLeftOutThoughItsVolumeIsNoLongerCounted(t *testing.T) {
+	names := &inventory.Table{}
+	names.Apply(inventory.Change{Snapshot: true, Volumes: []inventory.PodVolumes{{Pod: inventory.Pod{UID: "u"}, Volumes: []inventory.Volume{{Name: "a", HostPath: "/a"}}}}})
+	if got := countedVolumes(names.View(), disk.NewTrees(disk.TreesConfig{})); len(got) != 0 {
+		t.Errorf("of one without a figure: %v", got)
+	}
+	dir := t.TempDir()
+	has, err := disk.Walk(t.Context(), dir, func(disk.Tree) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := disk.Tree{Bytes: 3 << 20, Inodes: 40}
+	trees := disk.NewTrees(disk.TreesConfig{
+		Period: time.Minute, Deadline: time.Minute, Forget: time.Hour,
+		Count: func(context.Context, disk.Volume) (disk.Tree, error) {
+			return disk.Tree{Bytes: has.Bytes + more.Bytes, Inodes: has.Inodes + more.Inodes}, nil
+		},
+		Held: func(context.Context, disk.Volume) disk.Tree { return more },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = trees.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	trees.Get(ctx, []disk.Directory{{Path: dir, Counted: disk.Volume{PodUID: "u", Name: "a"}}})
+	names.Apply(inventory.Change{Snapshot: true, Volumes: []inventory.PodVolumes{{Pod: inventory.Pod{UID: "u"}, Volumes: []inventory.Volume{{Name: "a", HostPath: dir}}}}})
+	if got := countedVolumes(names.View(), trees)["u"]["a"]; got != (Files{more.Bytes, more.Inodes}) {
+		t.Errorf("of one with a figure: %v", got)
+	}
+}
+
 func TestWhatAPodHoldsOpenInAVolumeIsKnownForAWhile(t *testing.T) {
 	c := &Collector{}
-	c.held.at = time.Now()
+	c.held.next = time.Now().Add(time.Hour)
 	c.held.found = []Unlinked{
 		{PodUID: "u", Volumes: map[string]Files{"a": {Bytes: 1, Count: 2}}, Counted: map[string]Files{"b": {Bytes: 10, Count: 20}}},
 		{PodUID: "u", Counted: map[string]Files{"a": {Bytes: 100, Count: 200}}},

@@ -53,8 +53,7 @@ func (c TreesConfig) periodOf(h how) time.Duration {
 // it, and take from it what lies there. Who is urgent has it walked, for a pod may be ended by it:
 // what lost its name since the last walk would be named there, and unnamed for who looks for such.
 // While podsync is away, as for a restart, the last figure stays once, and the directory is
-// late; a walk would lack what only the filesystem knows. Then it is walked: what is written
-// meanwhile is to be seen.
+// late. Then it is walked: what is written meanwhile is to be seen.
 func (t *Trees) counted(ctx context.Context, dir Directory, k kind) (m Measured, count *Tree, done bool, err error) {
 	if dir.Counted == (Volume{}) || t.cfg.Count == nil {
 		return Measured{}, nil, false, nil
@@ -110,7 +109,10 @@ func (e *tree) agrees(count Tree, m *Measured) bool {
 // and makes it the figure of what is counted where both agree. Else it is the walk's alone: who
 // may be charged with what else is counted is not known.
 func (t *Trees) proves(ctx context.Context, dir Directory, count *Tree, m Measured) Measured {
-	if count == nil || m.Deeper {
+	if count == nil {
+		return t.standing(ctx, dir, m)
+	}
+	if m.Deeper {
 		return m
 	}
 	proof := m.Tree
@@ -125,7 +127,22 @@ func (t *Trees) proves(ctx context.Context, dir Directory, count *Tree, m Measur
 		return m
 	}
 	e.proof, e.named, e.proved = proof, m.Tree, time.Now()
-	e.agrees(*count, &m)
+	if !e.agrees(*count, &m) {
+		e.proved = time.Time{} // That a later count is like it says nothing.
+	}
+	return m
+}
+
+// standing adds to a walk what the last figure had in files without a name, as far as they are
+// held yet: what is counted is not known, as podsync is away.
+func (t *Trees) standing(ctx context.Context, dir Directory, m Measured) Measured {
+	last, _ := t.Last(dir.Path)
+	if dir.Counted == (Volume{}) || last.Unnamed == (Tree{}) || t.cfg.Held == nil {
+		return m
+	}
+	held := t.cfg.Held(ctx, dir.Counted)
+	m.Unnamed = Tree{Bytes: min(held.Bytes, last.Unnamed.Bytes), Inodes: min(held.Inodes, last.Unnamed.Inodes)}
+	m.Bytes, m.Inodes = m.Bytes+m.Unnamed.Bytes, m.Inodes+m.Unnamed.Inodes
 	return m
 }
 

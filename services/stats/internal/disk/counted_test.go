@@ -250,6 +250,28 @@ func TestTheFigureOfACountedDirectoryStaysOnceWhileNobodyAnswersAndIsLate(t *tes
 	})
 }
 
+func TestWhatHasNoNameStaysInTheFigureWhileNobodyAnswersAsLongAsItIsHeld(t *testing.T) {
+	inCounting(t, func(ctx context.Context, c *counting) {
+		walked := c.has
+		c.held = Tree{Bytes: 10 << 20, Inodes: 2}
+		c.has = Tree{Bytes: walked.Bytes + 10<<20, Inodes: walked.Inodes + 2}
+		before, _ := c.now(ctx)
+		c.fails = ErrAway
+		c.now(ctx) // the last figure stays once
+		if m, late := c.now(ctx); m.Tree != before.Tree || m.Unnamed != before.Unnamed || m.Counted || late {
+			t.Errorf("%+v, late %v; before it was %+v", m, late, before)
+		}
+		c.held.Bytes = 4 << 20
+		if m, _ := c.now(ctx); m.Bytes != walked.Bytes+4<<20 || m.Unnamed.Bytes != 4<<20 {
+			t.Errorf("when less is held %+v", m)
+		}
+		c.held.Bytes = 400 << 20 // of which nobody knows whether it lies there
+		if m, _ := c.now(ctx); m.Bytes != walked.Bytes+4<<20 {
+			t.Errorf("when more is held %+v", m)
+		}
+	})
+}
+
 func TestADirectoryThatWasNeverCountedIsWalkedWhileNobodyAnswers(t *testing.T) {
 	inCounting(t, func(ctx context.Context, c *counting) {
 		c.fails = ErrAway
