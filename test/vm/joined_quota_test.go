@@ -99,6 +99,7 @@ func TestJoinedAnEmptyDirIsMeasuredByAProjectQuota(t *testing.T) {
 		if err := run("systemctl", "kill", "--signal=KILL", "polylet-podsync.service"); err != nil {
 			t.Fatal(err)
 		}
+		// The figure is to stand the whole time, so it is looked at once a second.
 		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
 			if fs, err := inVolume(t, uid); err != nil || *fs.UsedBytes>>20 != 15 {
 				t.Errorf("after podsync was killed: %+v, %v", fs, err)

@@ -122,7 +122,7 @@ func TestWhatAFigureHasWithoutANameIsLeftOutThoughItsVolumeIsNoLongerCounted(t *
 
 func TestWhatAPodHoldsOpenInAVolumeIsKnownForAWhile(t *testing.T) {
 	c := &Collector{}
-	c.held.next = time.Now().Add(time.Hour)
+	c.held.next, c.held.until = time.Now().Add(time.Hour), time.Now().Add(time.Hour)
 	c.held.found = []Unlinked{
 		{PodUID: "u", Volumes: map[string]Files{"a": {Bytes: 1, Count: 2}}, Counted: map[string]Files{"b": {Bytes: 10, Count: 20}}},
 		{PodUID: "u", Counted: map[string]Files{"a": {Bytes: 100, Count: 200}}},
@@ -130,5 +130,9 @@ func TestWhatAPodHoldsOpenInAVolumeIsKnownForAWhile(t *testing.T) {
 	}
 	if got := c.Held(t.Context(), disk.Volume{PodUID: "u", Name: "a"}); got != (disk.Tree{Bytes: 101, Inodes: 202}) {
 		t.Errorf("it holds %+v", got)
+	}
+	c.held.until = time.Now()
+	if got := c.Held(t.Context(), disk.Volume{PodUID: "u", Name: "a"}); got != (disk.Tree{}) {
+		t.Errorf("later, though it is not to be looked yet, it holds %+v", got)
 	}
 }

@@ -32,7 +32,7 @@ type how int
 
 const (
 	walked how = iota
-	// compared: it was walked, and what its filesystem counts was known.
+	// compared: it was walked, and what its filesystem counts was known, or is asked for soon.
 	compared
 	// asked: what its filesystem counts was asked for alone.
 	asked
@@ -50,18 +50,23 @@ func (c TreesConfig) periodOf(h how) time.Duration {
 // counted measures a directory by what its filesystem counts; not done: it has to be walked,
 // which is to come to count, if that is known. What is counted is believed as far as a walk has
 // come to the same, with files that are held open: others may have files of their own counted for
-// it, and take from it what lies there. Who is urgent has it walked, for a pod may be ended by it:
-// what lost its name since the last walk would be named there, and unnamed for who looks for such.
+// it, and take from it what lies there. Who is urgent has it walked and no more, for a pod may be
+// ended by it: what lost its name since the last walk, or was closed since others looked for such
+// files, is to be in no figure.
 // While podsync is away, as for a restart, the last figure stays once, and the directory is
 // late. Then it is walked: what is written meanwhile is to be seen.
 func (t *Trees) counted(ctx context.Context, dir Directory, k kind) (m Measured, count *Tree, done bool, err error) {
 	if dir.Counted == (Volume{}) || t.cfg.Count == nil {
 		return Measured{}, nil, false, nil
 	}
+	if k == urgent {
+		t.disproves(dir.Path)
+		return Measured{}, nil, false, nil
+	}
 	m.Time = time.Now()
 	has, err := t.askCount(ctx, dir.Counted)
 	if err == nil {
-		if !t.believed(dir.Path, has, k, &m) {
+		if !t.believed(dir.Path, has, &m) {
 			return Measured{}, &has, false, nil
 		}
 		m.Filesystem, err = Statfs(dir.Path)
@@ -80,8 +85,18 @@ func (t *Trees) counted(ctx context.Context, dir Directory, k kind) (m Measured,
 	return Measured{}, nil, false, nil
 }
 
+// disproves has a directory walked the next time: a walk that is cut goes on in its turn, and is
+// to be one there, too.
+func (t *Trees) disproves(path string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.entries[path]; e != nil {
+		e.proved = time.Time{}
+	}
+}
+
 // believed makes of a count the figure, if a walk has come to the same lately.
-func (t *Trees) believed(path string, count Tree, k kind, m *Measured) bool {
+func (t *Trees) believed(path string, count Tree, m *Measured) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[path]
@@ -89,9 +104,6 @@ func (t *Trees) believed(path string, count Tree, k kind, m *Measured) bool {
 		return false
 	}
 	e.missed, e.uncounted = false, false
-	if k == urgent {
-		e.proved = time.Time{} // One that is cut goes on in its turn, and is a walk there, too.
-	}
 	return !e.proved.IsZero() && time.Since(e.proved) < proofLasts && e.agrees(count, m)
 }
 
@@ -108,11 +120,13 @@ func (e *tree) agrees(count Tree, m *Measured) bool {
 // proves keeps what a walk has come to, with files that have no name any more and are held open,
 // and makes it the figure of what is counted where both agree. Else it is the walk's alone: who
 // may be charged with what else is counted is not known.
-func (t *Trees) proves(ctx context.Context, dir Directory, count *Tree, m Measured) Measured {
-	if count == nil {
+func (t *Trees) proves(ctx context.Context, dir Directory, k kind, count *Tree, m Measured) Measured {
+	switch {
+	case k == urgent:
+		return m
+	case count == nil:
 		return t.standing(ctx, dir, m)
-	}
-	if m.Deeper {
+	case m.Deeper:
 		return m
 	}
 	proof := m.Tree

@@ -118,7 +118,7 @@ func (t *Trees) walk(ctx context.Context, dir Directory, k kind) (m Measured, h 
 	if done {
 		return m, asked, err
 	}
-	if count != nil {
+	if count != nil || k == urgent && dir.Counted != (Volume{}) {
 		h = compared
 	}
 	rest := func() {}
@@ -132,7 +132,7 @@ func (t *Trees) walk(ctx context.Context, dir Directory, k kind) (m Measured, h 
 		rest()
 	})
 	if err == nil {
-		m = t.proves(ctx, dir, count, m)
+		m = t.proves(ctx, dir, k, count, m)
 	}
 	return m, h, err
 }

@@ -163,9 +163,11 @@ func (t *tree) lift(dir, sub *os.File, name string) error {
 			continue
 		case errors.Is(err, unix.EXDEV) && !disowned:
 			disowned = true
-			if passErr := t.passNoneOn(t.top); passErr == nil {
+			passErr := t.passNoneOn(t.top)
+			if passErr == nil {
 				continue
 			}
+			err = fmt.Errorf("%w (the top has a project that it passes on, and that cannot be taken away; chattr -P does it by hand: %w)", err, passErr)
 		}
 		t.moved = true
 		return gone("move", sub.Name(), err)
