@@ -117,17 +117,18 @@ const (
 	Brief Detail = iota
 	// Full is all, as it was measured last, with threads for processes.
 	Full
-	// Weighed is all, and the runtime is asked what layers weigh.
-	Weighed
 )
 
 // Stats has the figures.
 type Stats interface {
 	Summary(ctx context.Context, detail Detail) (*statsapi.Summary, error)
-	// Renewed is all, and what lies on disks is measured anew that was not since a time, or
-	// whenever it was if that is zero. Of those that are late it was not in the time that
-	// there is.
-	Renewed(ctx context.Context, since time.Time) (summary *statsapi.Summary, late eviction.Late, err error)
+	// Weighed is all, and the runtime is asked what layers weigh; unsure are the pods whose figures
+	// are not to be believed alone: others may have a part in them, or they are of many times.
+	Weighed(ctx context.Context) (summary *statsapi.Summary, unsure map[types.UID]bool, err error)
+	// Renewed is all, and what these pods have on disks, or all if there are none, is measured
+	// anew that was not since a time, or whenever it was if that is zero. Of those that are late
+	// it was not in the time that there is.
+	Renewed(ctx context.Context, since time.Time, pods ...types.UID) (summary *statsapi.Summary, late eviction.Late, err error)
 	// Unlinked are the files without a name that containers hold open, by pod; all:
 	// there was time to look at every one; late are the pods of which there was not, none
 	// where that is not known.
@@ -258,7 +259,7 @@ func (l *Loop) look(ctx context.Context) time.Duration {
 	}
 	if known {
 		filled := short(judgement, pressure.Disk)
-		l.undone.lapse(now, filled)
+		l.undone.lapse(frame.Heard, filled)
 		if !filled && l.reclaim != nil && l.reclaim.finished() {
 			l.over(ctx, frame.Signals, now)
 		}

@@ -53,19 +53,21 @@ func (l *Loop) breaches(ctx context.Context, layout threshold.Layout, beside map
 		return ending || beside[pod.UID] || eviction.Ended(pod) || !eviction.Limited(pod)
 	})
 	if len(pods) == 0 {
+		l.suspects = nil
 		return nil, nil
 	}
-	summary, err := l.deps.Stats.Summary(ctx, Weighed)
+	summary, unsure, err := l.deps.Stats.Weighed(ctx)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Limits of local storage are not looked at, stats does not answer", "err", err)
 		return nil, nil
 	}
 	figures := eviction.FiguresOf(summary)
 	out := eviction.Breaches(pods, figures, nil, layout)
+	out = slices.DeleteFunc(out, func(b eviction.Breach) bool { return unsure[b.Pod.UID] || b.Sum })
 	rest := slices.DeleteFunc(pods, func(pod *v1.Pod) bool {
 		return slices.ContainsFunc(out, func(b eviction.Breach) bool { return b.Pod == pod })
 	})
-	return append(out, l.heldBreaches(ctx, rest, figures, layout)...), figures
+	return append(out, l.doubtful(ctx, rest, figures, unsure, layout)...), figures
 }
 
 // endBreaches has podsync stop the pods that a look has found.

@@ -81,6 +81,9 @@ func (l *Loop) measured(ctx context.Context, m pressure.Met) *measuring {
 		if k.summary, k.late, k.err = l.deps.Stats.Renewed(ctx, k.since); k.err == nil {
 			u := &k.unlinked
 			u.files, u.late, u.all, u.err = l.deps.Stats.Unlinked(ctx)
+			for uid, files := range u.files {
+				u.files[uid] = eviction.Whole(files)
+			}
 		}
 		k.at = time.Now()
 		close(k.done)

@@ -30,7 +30,7 @@ type undone struct {
 	// spent: it was asked often enough, and the next pod that is chosen goes without another
 	// try; till then podsync may be away.
 	spent bool
-	// over is since when the shortage is; zero while it is not.
+	// over is since when it is heard that the shortage is; zero while it is not.
 	over time.Time
 }
 
@@ -80,16 +80,16 @@ func (u *undone) waives() bool {
 }
 
 // lapse forgets what podsync did not reclaim once the shortage was over for a while, by itself:
-// one that is over for a moment is the same again.
-func (u *undone) lapse(now time.Time, short bool) {
-	if !u.over.IsZero() && now.Sub(u.over) >= interval {
-		*u = undone{}
-	}
+// one that is over for a moment is the same again. heard is when the disk was heard of last, and
+// nobody knows what it was between that and the time before.
+func (u *undone) lapse(heard time.Time, short bool) {
 	switch {
 	case short:
 		u.over = time.Time{}
 	case u.over.IsZero():
-		u.over = now
+		u.over = heard
+	case heard.Sub(u.over) >= interval:
+		*u = undone{over: heard}
 	}
 }
 

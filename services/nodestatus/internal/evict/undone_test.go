@@ -288,6 +288,31 @@ func TestWhoLetsGoOfTheDiskForAMomentBeginsNoCountAnewOfWhatPodsyncDoesNotReclai
 	})
 }
 
+// Nobody knows that a shortage is over of which nothing is heard, as while stats is away.
+func TestWhatPodsyncDidNotReclaimIsNotForgottenWhileNothingIsHeardOfTheDisk(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		k := w.killing()
+		w.pod("hog", 1, 950*mi)
+		for range 12 {
+			before, stopped := k.count()
+			for reclaims := before; stopped == 0 && reclaims == before; reclaims, stopped = k.count() {
+				w.pass(100 * time.Millisecond)
+			}
+			if stopped > 0 {
+				break
+			}
+			w.set(func() { w.disk["hog"] = 0 })
+			w.pass(time.Second)
+			w.set(func() { w.disk["hog"] = 950 * mi })
+			time.Sleep(interval + time.Second)
+		}
+		w.wantStops("in the end", "hog")
+		if n, _ := k.count(); n > 2+convincing {
+			t.Errorf("killed %d times", n)
+		}
+	})
+}
+
 func TestWhatPodsyncDidNotReclaimIsForgottenOnceTheShortageWasOverForAWhile(t *testing.T) {
 	in(t, hardDisk(), Config{}, func(w *world) {
 		k := w.killing()

@@ -28,6 +28,9 @@ type Breach struct {
 	Signal, Message string
 	// Used is what was measured, Limit what is allowed.
 	Used, Limit string
+	// Sum: no directory alone has that much, and the figures of several may be of many times: what
+	// was moved from one to another may count in both.
+	Sum bool
 	// Unlinked names what of it no directory shows.
 	Unlinked Held
 }
@@ -115,7 +118,7 @@ func podBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout threshold
 		return Breach{}, false
 	}
 	return Breach{
-		Signal: podLimit, Used: amount.String(), Limit: limit.String(),
+		Sum: bytes(alone(pod, s)).Cmp(limit) <= 0, Signal: podLimit, Used: amount.String(), Limit: limit.String(),
 		Message: fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()),
 	}, true
 }
@@ -130,19 +133,35 @@ func largest(pod *v1.Pod, s *statsapi.PodStats) (most int64) {
 	return most
 }
 
+// alone is what the largest of a pod's directories takes: an emptyDir, a writable layer or logs.
+func alone(pod *v1.Pod, s *statsapi.PodStats) int64 {
+	most := largest(pod, s)
+	for i := range s.Containers {
+		if c := &s.Containers[i]; !initializes(pod, c) {
+			most = max(most, used(v1.ResourceEphemeralStorage, c.Rootfs), used(v1.ResourceEphemeralStorage, c.Logs))
+		}
+	}
+	return most
+}
+
 // initialized is what is left of a pod's init containers that have ended. It counts for no
 // limit: the pod's is the largest of theirs or the sum of the others', as they do not run
 // together.
 func initialized(pod *v1.Pod, s *statsapi.PodStats) (sum int64) {
 	for i := range s.Containers {
 		c := &s.Containers[i]
-		if ended(c) && slices.ContainsFunc(pod.Spec.InitContainers, func(init v1.Container) bool {
-			return init.Name == c.Name && (init.RestartPolicy == nil || *init.RestartPolicy != v1.ContainerRestartPolicyAlways)
-		}) {
+		if initializes(pod, c) {
 			sum += used(v1.ResourceEphemeralStorage, c.Rootfs) + used(v1.ResourceEphemeralStorage, c.Logs)
 		}
 	}
 	return sum
+}
+
+// initializes says whether a container is an init container that has ended.
+func initializes(pod *v1.Pod, c *statsapi.ContainerStats) bool {
+	return ended(c) && slices.ContainsFunc(pod.Spec.InitContainers, func(init v1.Container) bool {
+		return init.Name == c.Name && (init.RestartPolicy == nil || *init.RestartPolicy != v1.ContainerRestartPolicyAlways)
+	})
 }
 
 // containerBreach counts the logs, and the layer where it is on the node's

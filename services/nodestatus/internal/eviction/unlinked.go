@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,12 +22,17 @@ type Unlinked struct {
 	Root, Layer Files
 	// Volumes are those of Root of which it is known in which volume they lie, by volume.
 	Volumes map[string]Files
+	// Counted lie in volumes that their filesystem counts, whose figures have them unless these
+	// were measured anew; of those by "" it is not known in which.
+	Counted map[string]Files
 	// Largest is what the largest of them was called.
 	Largest string
 }
 
 // Files is how many there are and what lies in them.
 type Files struct{ Bytes, Count uint64 }
+
+func (f Files) and(more Files) Files { return Files{f.Bytes + more.Bytes, f.Count + more.Count} }
 
 func (f Files) of(signal string) uint64 {
 	if ResourceOf(signal) == inodes {
@@ -154,21 +160,79 @@ func (h Held) String() string {
 	return fmt.Sprintf("container %s holds %s open in files that were removed", h.Container, h.Amount)
 }
 
-// Least is what a pod held both times, at most.
-func Least(first, second []Unlinked) (out []Unlinked) {
-	for _, a := range first {
-		for _, b := range second {
-			if a.Container == b.Container {
-				volumes := map[string]Files{}
-				for name, v := range b.Volumes {
-					volumes[name] = least(a.Volumes[name], v)
-				}
-				b.Root, b.Layer, b.Volumes = least(a.Root, b.Root), least(a.Layer, b.Layer), volumes
-				out = append(out, b)
+// Whole are files beside figures that were measured anew, which have none of them: what lies in
+// a volume that its filesystem counts is like any other.
+func Whole(all []Unlinked) []Unlinked {
+	out := slices.Clone(all)
+	for i := range out {
+		u := &out[i]
+		if len(u.Counted) == 0 {
+			continue
+		}
+		volumes := maps.Clone(u.Volumes)
+		if volumes == nil {
+			volumes = map[string]Files{}
+		}
+		for name, files := range u.Counted {
+			u.Root = u.Root.and(files)
+			if name != "" {
+				volumes[name] = volumes[name].and(files)
 			}
 		}
+		u.Volumes, u.Counted = volumes, nil
 	}
 	return out
+}
+
+// Least is what a pod held both times, at most: in a layer what its container did, in volumes and
+// beside them what any of its containers did, which may give files to each other. What it held all
+// the time, but in one volume after the other, is in none of them.
+func Least(first, second []Unlinked) (out []Unlinked) {
+	layers, rest, volumes := map[string]Files{}, Files{}, map[string]Files{}
+	var once, twice, all Files
+	for i := range first {
+		u := &first[i]
+		layers[u.Container], once = u.Layer, once.and(u.Root)
+		rest = rest.and(u.rest())
+		for name, v := range u.Volumes {
+			volumes[name] = volumes[name].and(v)
+		}
+	}
+	for i := range second {
+		u := second[i]
+		twice = twice.and(u.Root)
+		u.Layer = least(layers[u.Container], u.Layer)
+		of := least(rest, u.rest())
+		u.Root, rest = of, rest.less(of)
+		had := u.Volumes
+		u.Volumes = map[string]Files{}
+		for name, v := range had {
+			of := least(volumes[name], v)
+			u.Volumes[name], volumes[name] = of, volumes[name].less(of)
+			u.Root = u.Root.and(of)
+		}
+		all = all.and(u.Root)
+		out = append(out, u)
+	}
+	left := least(once, twice).less(all)
+	for i := range out {
+		of := least(left, second[i].Root.less(out[i].Root))
+		out[i].Root, left = out[i].Root.and(of), left.less(of)
+	}
+	return out
+}
+
+// rest are those of Root of which it is not known in which volume they lie.
+func (u *Unlinked) rest() Files {
+	rest := u.Root
+	for _, v := range u.Volumes {
+		rest = rest.less(v)
+	}
+	return rest
+}
+
+func (f Files) less(by Files) Files {
+	return Files{f.Bytes - min(f.Bytes, by.Bytes), f.Count - min(f.Count, by.Count)}
 }
 
 func least(a, b Files) Files { return Files{min(a.Bytes, b.Bytes), min(a.Count, b.Count)} }

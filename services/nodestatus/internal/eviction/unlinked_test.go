@@ -46,7 +46,11 @@ func TestWhatWasHeldAllTheTimeCountsAndInALayerOnlyWhatWasWeighedMeanwhile(t *te
 	first[0].Volumes = map[string]Files{"a": {2, 1}, "gone": {1, 1}}
 	second[0].Volumes = map[string]Files{"a": {4, 1}, "new": {1, 1}}
 	got := Least(first, second)
-	if want := []Unlinked{{Container: "c", Root: Files{3, 1}, Layer: Files{7, 2}, Volumes: map[string]Files{"a": {2, 1}, "new": {}}, Largest: "/f"}}; !reflect.DeepEqual(got, want) {
+	want := []Unlinked{
+		{Container: "c", Root: Files{3, 1}, Layer: Files{7, 2}, Volumes: map[string]Files{"a": {2, 1}, "new": {}}, Largest: "/f"},
+		{Container: "new", Root: Files{1, 1}, Volumes: map[string]Files{}},
+	}
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	since := time.Unix(100, 0)
@@ -73,5 +77,57 @@ func TestLayersAloneHaveNothingOfDirectories(t *testing.T) {
 	}
 	if LayersAlone(nil) != nil || LayersAlone(&statsapi.PodStats{}).EphemeralStorage != nil {
 		t.Error("something is made of nothing")
+	}
+}
+
+func TestBesideFiguresThatWereMeasuredAnewWhatLiesInCountedVolumesIsLikeAnyOther(t *testing.T) {
+	all := []Unlinked{
+		{Container: "c", Root: Files{1, 1}, Volumes: map[string]Files{"a": {1, 1}}, Counted: map[string]Files{"a": {10, 2}, "b": {100, 3}, "": {1000, 4}}},
+		{Container: "d", Counted: map[string]Files{"b": {5, 1}}},
+		{Container: "e", Root: Files{7, 1}},
+	}
+	want := []Unlinked{
+		{Container: "c", Root: Files{1111, 10}, Volumes: map[string]Files{"a": {11, 3}, "b": {100, 3}}},
+		{Container: "d", Root: Files{5, 1}, Volumes: map[string]Files{"b": {5, 1}}},
+		{Container: "e", Root: Files{7, 1}},
+	}
+	if got := Whole(all); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if all[0].Root.Bytes != 1 || len(all[0].Volumes) != 1 || len(all[0].Counted) != 3 {
+		t.Errorf("what was given is %+v", all[0])
+	}
+}
+
+// Else a pod whose containers take turns in holding a file would hold nothing.
+func TestWhatOneContainerHandsToAnotherIsHeldAllTheTime(t *testing.T) {
+	for name, c := range map[string]struct{ first, second, want []Unlinked }{
+		"in a volume": {
+			[]Unlinked{{Container: "a", Root: Files{60, 1}, Volumes: map[string]Files{"v": {60, 1}}}},
+			[]Unlinked{{Container: "b", Root: Files{50, 1}, Volumes: map[string]Files{"v": {50, 1}}}},
+			[]Unlinked{{Container: "b", Root: Files{50, 1}, Volumes: map[string]Files{"v": {50, 1}}}},
+		},
+		"nobody knows where": {
+			[]Unlinked{{Container: "a", Root: Files{60, 1}}}, []Unlinked{{Container: "b", Root: Files{90, 2}}},
+			[]Unlinked{{Container: "b", Root: Files{60, 1}, Volumes: map[string]Files{}}},
+		},
+		"to two": {
+			[]Unlinked{{Container: "a", Root: Files{60, 2}}},
+			[]Unlinked{{Container: "a", Root: Files{40, 1}}, {Container: "b", Root: Files{40, 1}}},
+			[]Unlinked{{Container: "a", Root: Files{40, 1}, Volumes: map[string]Files{}}, {Container: "b", Root: Files{20, 1}, Volumes: map[string]Files{}}},
+		},
+		"in another volume": {
+			[]Unlinked{{Container: "a", Root: Files{60, 1}, Volumes: map[string]Files{"v": {60, 1}}}},
+			[]Unlinked{{Container: "a", Root: Files{50, 1}, Volumes: map[string]Files{"w": {50, 1}}}},
+			[]Unlinked{{Container: "a", Root: Files{50, 1}, Volumes: map[string]Files{"w": {}}}},
+		},
+		"in a layer, which is the container's own": {
+			[]Unlinked{{Container: "a", Layer: Files{60, 1}}}, []Unlinked{{Container: "b", Layer: Files{60, 1}}},
+			[]Unlinked{{Container: "b", Volumes: map[string]Files{}}},
+		},
+	} {
+		if got := Least(c.first, c.second); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }

@@ -72,15 +72,25 @@ func (p *Pods) SetPressure(parent context.Context, conditions []string, ttl time
 // Summary asks for the node's figures.
 func (s *Stats) Summary(parent context.Context, detail evict.Detail) (*statsapi.Summary, error) {
 	out, _, err := s.summary(parent, &statsv1.GetSummaryRequest{
-		OnlyCpuAndMemory: detail == evict.Brief, RenewLayers: detail == evict.Weighed, CountThreads: detail == evict.Full, CountEnded: detail != evict.Brief,
+		OnlyCpuAndMemory: detail == evict.Brief, CountThreads: detail == evict.Full, CountEnded: detail != evict.Brief,
 	})
 	return out, err
 }
 
+// Weighed asks for them with what layers weigh now, and by the figures of which pods none is to be
+// stopped alone.
+func (s *Stats) Weighed(parent context.Context) (*statsapi.Summary, map[types.UID]bool, error) {
+	out, r, err := s.summary(parent, &statsv1.GetSummaryRequest{RenewLayers: true, CountEnded: true})
+	return out, set(r.GetUnsurePodUids()), err
+}
+
 // Renewed asks for them with what lies on disks measured since a time, or anew if that is
 // zero, and of which pods there was no time for that; an older stats measures all anew.
-func (s *Stats) Renewed(parent context.Context, since time.Time) (*statsapi.Summary, eviction.Late, error) {
+func (s *Stats) Renewed(parent context.Context, since time.Time, pods ...types.UID) (*statsapi.Summary, eviction.Late, error) {
 	req := &statsv1.GetSummaryRequest{RenewDisk: true, CountEnded: true}
+	for _, uid := range pods {
+		req.RenewPodUids = append(req.RenewPodUids, string(uid))
+	}
 	if !since.IsZero() {
 		req.RenewSince = timestamppb.New(since)
 	}
@@ -125,6 +135,16 @@ func countThreads(pods []statsapi.PodStats, threads map[string]uint64) {
 	}
 }
 
+func inVolumes(all []*statsv1.UnlinkedInVolume) (out map[string]eviction.Files) {
+	for _, v := range all {
+		if out == nil {
+			out = make(map[string]eviction.Files, len(all))
+		}
+		out[v.GetVolume()] = eviction.Files{Bytes: v.GetBytes(), Count: v.GetFiles()}
+	}
+	return out
+}
+
 // Unlinked asks for the files without a name that containers hold open, by pod; of an
 // older stats there are none. all: there was time to look at every one; late are the pods
 // of which there was not, as far as stats says so.
@@ -146,12 +166,7 @@ func (s *Stats) Unlinked(parent context.Context) (files map[types.UID][]eviction
 			Root:  eviction.Files{Bytes: u.GetRootBytes(), Count: u.GetRootFiles()},
 			Layer: eviction.Files{Bytes: u.GetLayerBytes(), Count: u.GetLayerFiles()},
 		}
-		for _, v := range u.GetVolumes() {
-			if held.Volumes == nil {
-				held.Volumes = map[string]eviction.Files{}
-			}
-			held.Volumes[v.GetVolume()] = eviction.Files{Bytes: v.GetBytes(), Count: v.GetFiles()}
-		}
+		held.Volumes, held.Counted = inVolumes(u.GetVolumes()), inVolumes(u.GetCountedVolumes())
 		files[uid] = append(files[uid], held)
 	}
 	return files, late, !r.GetIncomplete(), nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -91,10 +92,16 @@ func (f fakeStats) GetSummary(_ context.Context, r *statsv1.GetSummaryRequest) (
 	if !r.GetCountEnded() { // A pod that has filled a disk and crashed would not be found.
 		return nil, status.Error(codes.InvalidArgument, "what has ended is to count")
 	}
+	if r.GetRenewLayers() {
+		return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{"nodeName":"weighed"}}`), UnsurePodUids: []string{"d"}}, nil
+	}
 	if r.GetRenewDisk() {
 		out := &statsv1.GetSummaryResponse{SummaryJson: []byte(`{}`), UnweighedPodUids: []string{"a"}, UnmeasuredPodUids: []string{"b", "c"}}
 		if r.GetRenewSince() != nil {
 			out.SummaryJson = fmt.Appendf(nil, `{"node":{"nodeName":"since %d"}}`, r.GetRenewSince().GetSeconds())
+		}
+		if of := r.GetRenewPodUids(); len(of) > 0 {
+			out.SummaryJson = fmt.Appendf(nil, `{"node":{"nodeName":"%v"}}`, of)
 		}
 		return out, nil
 	}
@@ -215,6 +222,16 @@ func TestWhatIsMeasuredAnewIsSaidWithWhoIsLate(t *testing.T) {
 	if s, _, err := stats.Renewed(t.Context(), time.Time{}); err != nil || s.Node.NodeName != "" {
 		t.Errorf("%v, %v", s, err)
 	}
+	if s, _, err := stats.Renewed(t.Context(), time.Time{}, "u", "v"); err != nil || s.Node.NodeName != "[u v]" {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
+func TestWhoseFiguresAreNotSureIsSaidWithWhatLayersWeigh(t *testing.T) {
+	s, unsure, err := statsOf(t, fakeStats{}).Weighed(t.Context())
+	if err != nil || s.Node.NodeName != "weighed" || !maps.Equal(unsure, map[types.UID]bool{"d": true}) {
+		t.Errorf("%v, %v, %v", s, unsure, err)
+	}
 }
 
 func TestASummaryOfAStatsThatKnowsNoPodsYetSaysNothing(t *testing.T) {
@@ -223,12 +240,13 @@ func TestASummaryOfAStatsThatKnowsNoPodsYetSaysNothing(t *testing.T) {
 	}
 }
 
-// What its filesystem counts in a volume the volume's figure has already.
-func TestOpenFilesWithoutANameComeByPodWithoutWhatIsCountedAndAnOlderStatsHasNone(t *testing.T) {
+// What its filesystem counts in a volume the volume's figure has already, if it was not measured
+// anew.
+func TestOpenFilesWithoutANameComeByPodBesideWhatIsCountedAndAnOlderStatsHasNone(t *testing.T) {
 	got, late, all, err := statsOf(t, fakeStats{}).Unlinked(t.Context())
 	want := eviction.Unlinked{
 		Container: "c", Root: eviction.Files{Bytes: 1, Count: 2}, Layer: eviction.Files{Bytes: 3, Count: 4}, Largest: "/x",
-		Volumes: map[string]eviction.Files{"v": {Bytes: 5, Count: 6}},
+		Volumes: map[string]eviction.Files{"v": {Bytes: 5, Count: 6}}, Counted: map[string]eviction.Files{"quota": {Bytes: 7, Count: 8}},
 	}
 	if err != nil || all || len(got["u"]) != 1 || !reflect.DeepEqual(got["u"][0], want) || !reflect.DeepEqual(late, map[types.UID]bool{"w": true}) {
 		t.Errorf("%+v, %v, %v", got, late, err)

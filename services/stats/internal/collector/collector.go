@@ -100,6 +100,8 @@ type Asked struct {
 	// was if that is zero; RenewLayers has the runtime asked alone.
 	Renew, RenewLayers bool
 	Since              time.Time
+	// Of are the UIDs of the pods of which it is measured anew; none: of all.
+	Of []string
 }
 
 // Summary collects the facts of /stats/summary.
@@ -145,7 +147,7 @@ func (c *Collector) Threads(rows []sampler.Row) map[string]uint64 {
 
 func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked Asked) (*summary.Disk, error) {
 	if asked.Renew {
-		return c.renewed(ctx, pods, asked.Since)
+		return c.renewed(ctx, pods, asked)
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
@@ -155,6 +157,7 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 	asking.Go(func() { usage = c.usage(waitCtx, asked.RenewLayers) })
 	out := &summary.Disk{}
 	out.Directories = c.deps.Directories.Get(waitCtx, c.places(pods, out))
+	out.Unsure = unsure(pods, out.Directories)
 	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
 	asking.Wait()
 	out.Layers = usage.Layers

@@ -13,10 +13,11 @@ import (
 	"github.com/polylet/polylet/services/stats/internal/summary"
 )
 
-// renewed is disk with what was measured since a time, as far as there is time for it; of
-// which pods there was not is said.
-func (c *Collector) renewed(ctx context.Context, pods []inventory.PresentPod, since time.Time) (*summary.Disk, error) {
-	now := time.Now()
+// renewed is disk with what was measured of pods since a time, as far as there is time for
+// it; of which of them there was not is said.
+func (c *Collector) renewed(ctx context.Context, all []inventory.PresentPod, asked Asked) (*summary.Disk, error) {
+	since, now, pods := asked.Since, time.Now(), asked.these(all)
+	pressing := len(asked.Of) == 0 // a disk is short
 	if since.IsZero() || since.After(now) {
 		since = now
 	}
@@ -28,11 +29,16 @@ func (c *Collector) renewed(ctx context.Context, pods []inventory.PresentPod, si
 	var asking sync.WaitGroup
 	asking.Go(func() { usage = c.deps.Runtime.Renew(waitCtx) })
 	if c.deps.Layers != nil {
-		asking.Go(func() { weighed = c.deps.Layers.Weigh(waitCtx, c.deps.Runtime.Last(), layers, since) })
+		asking.Go(func() { weighed = c.deps.Layers.Weigh(waitCtx, c.deps.Runtime.Last(), layers, since, pressing) })
 	}
-	var late map[string]bool
-	out.Directories, late = c.deps.Directories.Renew(waitCtx, c.places(pods, out), since)
-	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
+	have, late := c.deps.Directories.Renew(waitCtx, c.places(pods, &summary.Disk{}), since, pressing)
+	if dirs := c.places(all, out); len(pods) < len(all) {
+		out.Directories = c.deps.Directories.Get(waitCtx, dirs)
+		maps.Copy(out.Directories, have)
+	} else {
+		out.Directories = have
+	}
+	out.Driven = c.deps.Driven.Get(waitCtx, driven(all))
 	asking.Wait()
 	var unweighed map[string]bool
 	out.Layers, unweighed = weighed.Beside(usage.Layers, layers, since)
@@ -41,7 +47,7 @@ func (c *Collector) renewed(ctx context.Context, pods []inventory.PresentPod, si
 			delete(unweighed, layer.Container)
 		}
 	}
-	unknown, err := c.deps.Meter.Beside(known(layers))
+	unknown, err := c.deps.Meter.Beside(known(layersOf(all)))
 	if err != nil {
 		return nil, fmt.Errorf("list the containers' processes: %w", err)
 	}
@@ -60,6 +66,16 @@ func (c *Collector) renewed(ctx context.Context, pods []inventory.PresentPod, si
 	slices.Sort(out.Unweighed)
 	slices.Sort(out.Unmeasured)
 	return out, c.filesystems(ctx, out, usage)
+}
+
+// these are the pods of which it is measured anew.
+func (a Asked) these(all []inventory.PresentPod) []inventory.PresentPod {
+	if len(a.Of) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(pod inventory.PresentPod) bool {
+		return !slices.Contains(a.Of, pod.Sandbox.Pod.UID)
+	})
 }
 
 // known are the containers of layers.

@@ -72,11 +72,46 @@ func TestLayersAreWeighedAnewForWhoWantsDisksMeasuredAnewAndWhoIsNotIsSaid(t *te
 func TestWhoseDirectoriesThereWasNoTimeForIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newCollector(t, "/proc", disk.RuntimeUsage{}) // Nobody measures.
-		out, err := c.renewed(t.Context(), []inventory.PresentPod{pod()}, time.Time{})
+		out, err := c.renewed(t.Context(), []inventory.PresentPod{pod()}, Asked{})
 		if err != nil || !slices.Equal(out.Unmeasured, []string{"u"}) || !slices.Equal(out.Unweighed, []string{"u"}) {
 			t.Errorf("%+v, %v", out, err)
 		}
-		if out, err := c.renewed(t.Context(), nil, time.Now().Add(time.Hour)); err != nil || len(out.Unmeasured) > 0 || len(out.Unweighed) > 0 {
+		if out, err := c.renewed(t.Context(), nil, Asked{Since: time.Now().Add(time.Hour)}); err != nil || len(out.Unmeasured) > 0 || len(out.Unweighed) > 0 {
+			t.Errorf("%+v, %v", out, err)
+		}
+	})
+}
+
+func TestOnlyThePodsThatAreNamedAreMeasuredAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newCollector(t, "/proc", disk.RuntimeUsage{}) // Nobody measures.
+		one, other := pod(), pod()
+		other.Sandbox.Pod.UID = "v"
+		for _, of := range [][]string{{"v"}, {"u"}, nil} {
+			out, err := c.renewed(t.Context(), []inventory.PresentPod{one, other}, Asked{Of: of})
+			want := of
+			if of == nil {
+				want = []string{"u", "v"}
+			}
+			if err != nil || !slices.Equal(out.Unmeasured, want) || len(out.Own["u"]) == 0 || len(out.Own["v"]) == 0 {
+				t.Errorf("of %v: %+v, %v", of, out, err)
+			}
+		}
+	})
+}
+
+func TestOfWhichPodsTheFiguresAreNotSureIsSaid(t *testing.T) {
+	one, counts, slow := pod(), pod(), pod()
+	counts.Sandbox.Pod.UID, counts.Volumes = "v", []inventory.Volume{{Name: "a"}, {Name: "b", Counted: true}}
+	slow.Sandbox.Pod.UID, slow.Volumes = "w", []inventory.Volume{{Name: "a", HostPath: "/slow", Ephemeral: true}}
+	got := unsure([]inventory.PresentPod{one, counts, slow}, map[string]disk.Measured{"/slow": {Slow: true}})
+	if !slices.Equal(got, []string{"v", "w"}) {
+		t.Error(got)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newCollector(t, "/proc", disk.RuntimeUsage{})
+		out, err := c.disk(t.Context(), []inventory.PresentPod{one, counts}, Asked{})
+		if err != nil || !slices.Equal(out.Unsure, []string{"v"}) {
 			t.Errorf("%+v, %v", out, err)
 		}
 	})

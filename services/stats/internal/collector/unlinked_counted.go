@@ -89,6 +89,18 @@ func roomiest(counted map[string]Files) (most string) {
 	return most
 }
 
+// unsure are the pods, by UID, with volumes that their filesystem counts, or directories whose
+// figures are of another age than others.
+func unsure(pods []inventory.PresentPod, figures map[string]disk.Measured) (out []string) {
+	for _, pod := range pods {
+		if slices.ContainsFunc(pod.Volumes, func(v inventory.Volume) bool { return v.Counted }) ||
+			slices.ContainsFunc(directories([]inventory.PresentPod{pod}), func(d disk.Directory) bool { return figures[d.Path].Slow }) {
+			out = append(out, pod.Sandbox.Pod.UID)
+		}
+	}
+	return out
+}
+
 func addTo(all *map[string]Files, name string, more Files) {
 	if *all == nil {
 		*all = map[string]Files{}

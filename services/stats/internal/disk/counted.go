@@ -91,7 +91,7 @@ func (t *Trees) disproves(path string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.entries[path]; e != nil {
-		e.proved = time.Time{}
+		e.proved, e.disproved = time.Time{}, time.Now()
 	}
 }
 
@@ -137,7 +137,7 @@ func (t *Trees) proves(ctx context.Context, dir Directory, k kind, count *Tree, 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[dir.Path]
-	if e == nil {
+	if e == nil || m.Time.Before(e.walked) || m.Time.Before(e.disproved) { // Another was faster.
 		return m
 	}
 	e.proof, e.named, e.proved = proof, m.Tree, time.Now()
@@ -170,15 +170,27 @@ func agreed(count, walked Tree) (Tree, bool) {
 		near(count.Bytes, walked.Bytes, 64<<10) && near(count.Inodes, walked.Inodes, 16)
 }
 
-// Last is the last figure of a directory, as it was measured; known: there is one.
+// walkedSince are figures without what they have in files without a name. Those that are not late
+// are of a time that was asked for.
+func walkedSince(all map[string]Measured, late map[string]bool) map[string]Measured {
+	for path, m := range all {
+		m.Partly = m.Partly && late[path]
+		m.Bytes, m.Inodes = m.Bytes-min(m.Bytes, m.Unnamed.Bytes), m.Inodes-min(m.Inodes, m.Unnamed.Inodes)
+		m.Unnamed = Tree{}
+		all[path] = m
+	}
+	return all
+}
+
+// Last is the last figure of a directory, as whoever asks for it has it; known: there is one.
 func (t *Trees) Last(path string) (m Measured, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[path]
-	if e == nil || !e.valid {
+	if e == nil {
 		return Measured{}, false
 	}
-	return e.last, true
+	return e.most(t.cfg.Period)
 }
 
 // askCount asks about one volume.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 // history is a volume of a pod's: named and held are its own, foreign is what others have counted
 // for it, ledOut what they have taken from the count of what is named, and heldOut of what is held.
 type history struct {
+	mu                                    sync.Mutex
 	named, held, foreign, ledOut, heldOut Tree
 	podsync                               error
 	// takes is how long a walk does.
@@ -24,13 +26,24 @@ func minus(a, b Tree) Tree {
 	return Tree{Bytes: a.Bytes - min(a.Bytes, b.Bytes), Inodes: a.Inodes - min(a.Inodes, b.Inodes)}
 }
 
+// set changes it while it may be measured.
+func (h *history) set(change func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change()
+}
+
 func (h *history) count() Tree {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return plus(minus(h.named, h.ledOut), plus(h.foreign, minus(h.held, h.heldOut)))
 }
 
 // walk counts in twenty steps what is named.
 func (h *history) walk(ctx context.Context, _ Directory, soFar func(Measured)) (Measured, error) {
-	began, named := time.Now(), h.named
+	h.mu.Lock()
+	began, named, takes := time.Now(), h.named, h.takes
+	h.mu.Unlock()
 	const steps = 20
 	for i := range uint64(steps) {
 		part := Measured{Tree: Tree{Bytes: named.Bytes * i / steps, Inodes: named.Inodes * i / steps}, Time: began}
@@ -38,7 +51,7 @@ func (h *history) walk(ctx context.Context, _ Directory, soFar func(Measured)) (
 		select {
 		case <-ctx.Done():
 			return part, ctx.Err()
-		case <-time.After(h.takes / steps):
+		case <-time.After(takes / steps):
 		}
 	}
 	return Measured{Tree: named, Time: began}, nil
@@ -49,7 +62,11 @@ func (h *history) lives(t *testing.T, test func(ctx context.Context, all *Trees,
 	synctest.Test(t, func(t *testing.T) {
 		all := NewTrees(TreesConfig{
 			Period: time.Minute, Deadline: 30 * time.Second, Forget: time.Hour,
-			Held:  func(context.Context, Volume) Tree { return h.held },
+			Held: func(context.Context, Volume) Tree {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				return h.held
+			},
 			Count: func(context.Context, Volume) (Tree, error) { return h.count(), h.podsync },
 		})
 		all.measureOne = h.walk
@@ -68,13 +85,13 @@ func (h *history) total(all *Trees, dir Directory, m Measured) Tree {
 	return plus(m.Tree, minus(h.held, last.Unnamed))
 }
 
-// renewed is what counts for it by a figure of now.
+// renewed is what counts for it by a figure of now, which has nothing of what is held.
 func (h *history) renewed(ctx context.Context, all *Trees, dir Directory) (total Tree, late bool) {
 	time.Sleep(time.Millisecond) // else it was measured since
 	limited, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	got, lates := all.Renew(limited, []Directory{dir}, time.Now())
-	return h.total(all, dir, got[dir.Path]), lates[dir.Path]
+	got, lates := all.Renew(limited, []Directory{dir}, time.Now(), true)
+	return plus(got[dir.Path].Tree, h.held), lates[dir.Path]
 }
 
 const gibibyte = uint64(1) << 30

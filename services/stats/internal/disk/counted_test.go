@@ -64,7 +64,7 @@ func inCounting(t *testing.T, test func(ctx context.Context, c *counting)) {
 // now has it measured anew.
 func (c *counting) now(ctx context.Context) (m Measured, late bool) {
 	time.Sleep(time.Millisecond) // else it was measured since
-	got, lates := c.Renew(ctx, []Directory{c.dir}, time.Now())
+	got, lates := c.Renew(ctx, []Directory{c.dir}, time.Now(), true)
 	return got[c.dir.Path], lates[c.dir.Path]
 }
 
@@ -290,6 +290,58 @@ func TestADirectoryThatWasNeverCountedIsWalkedWhileNobodyAnswers(t *testing.T) {
 	inCounting(t, func(ctx context.Context, c *counting) {
 		c.fails = ErrAway
 		if m, late := c.now(ctx); m.Counted || m.Inodes != 2 || late {
+			t.Errorf("%+v, late %v", m, late)
+		}
+	})
+}
+
+// What another has counted for it, and what a look at open files of another moment has twice, is in
+// no figure of who may be ended by it, be its walk cut short at first.
+func TestAFigureThatIsMeasuredAnewHasWhatWasWalkedAlone(t *testing.T) {
+	h := &history{named: Tree{Bytes: 6 * gibibyte, Inodes: 10}, held: Tree{Bytes: 2 * gibibyte, Inodes: 1}, takes: 20 * time.Millisecond}
+	h.lives(t, func(ctx context.Context, all *Trees, dir Directory) {
+		for _, takes := range []time.Duration{20 * time.Millisecond, 2 * time.Second} {
+			h.takes = takes
+			all.Get(ctx, []Directory{dir})
+			for range 6 {
+				time.Sleep(10 * countPeriod)
+				if m := all.Get(ctx, []Directory{dir})[dir.Path]; m.Bytes != 8*gibibyte {
+					t.Errorf("walked in %s: the figure in its turn is %+v", takes, m)
+				}
+			}
+			began := time.Now()
+			limited, cancel := context.WithTimeout(ctx, 3*time.Second)
+			have, late := all.Renew(limited, []Directory{dir}, began, true)
+			cancel()
+			if m := have[dir.Path]; m.Bytes != h.named.Bytes || m.Unnamed != (Tree{}) || late[dir.Path] {
+				t.Errorf("walked in %s: %+v, late %v", takes, m, late)
+			}
+		}
+	})
+}
+
+// A count is no walk: who wants a directory measured since a time would have one that others have
+// a part in.
+func TestAQuestionForWhatIsCountedIsNoWalkSinceATime(t *testing.T) {
+	h := &history{named: Tree{Bytes: 6 * gibibyte, Inodes: 10}, takes: 20 * time.Millisecond}
+	h.lives(t, func(ctx context.Context, all *Trees, dir Directory) {
+		all.Get(ctx, []Directory{dir})
+		time.Sleep(2 * countPeriod)
+		all.Get(ctx, []Directory{dir})
+		time.Sleep(time.Second)
+		if last, _ := all.Last(dir.Path); !last.Counted {
+			t.Fatalf("%+v", last)
+		}
+		since := time.Now()
+		time.Sleep(countPeriod)
+		all.Get(ctx, []Directory{dir})
+		time.Sleep(time.Second)
+		if last, _ := all.Last(dir.Path); last.Time.Before(since) || !last.Counted {
+			t.Fatalf("it was not counted since: %+v", last)
+		}
+		h.named = Tree{Bytes: 6*gibibyte - 4096, Inodes: 9} // as near as a count has to be
+		have, late := all.Renew(ctx, []Directory{dir}, since, true)
+		if m := have[dir.Path]; m.Inodes != 9 || late[dir.Path] {
 			t.Errorf("%+v, late %v", m, late)
 		}
 	})

@@ -60,9 +60,9 @@ type weight struct {
 	partly bool
 }
 
-// Weigh weighs those layers that were not since a time, until ctx is done. The runtime's
-// last account says where layers lie.
-func (l *Layers) Weigh(ctx context.Context, account RuntimeUsage, layers []Layer, since time.Time) Weights {
+// Weigh weighs those layers that were not since a time, until ctx is done; pressing is as of
+// Trees.Renew. The runtime's last account says where layers lie.
+func (l *Layers) Weigh(ctx context.Context, account RuntimeUsage, layers []Layer, since time.Time, pressing bool) Weights {
 	paths := l.uppers(ctx, account)
 	var dirs []Directory
 	for _, layer := range layers {
@@ -70,7 +70,7 @@ func (l *Layers) Weigh(ctx context.Context, account RuntimeUsage, layers []Layer
 			dirs = append(dirs, Directory{Path: path, Namespace: layer.Namespace})
 		}
 	}
-	have, late := l.trees.Renew(ctx, dirs, since)
+	have, late := l.trees.Renew(ctx, dirs, since, pressing)
 	out := Weights{}
 	for _, layer := range layers {
 		path := paths[layer.Container]

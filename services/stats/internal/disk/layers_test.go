@@ -95,7 +95,7 @@ func TestALayerIsWeighedWhereItLiesAndOthersAreAsTheRuntimeSaid(t *testing.T) {
 		all = append(all, Layer{Container: id, Namespace: "ns"})
 	}
 	weigh := func() (map[string]Usage, map[string]bool) {
-		return l.Weigh(t.Context(), account, all, began).Beside(account.Layers, all, began)
+		return l.Weigh(t.Context(), account, all, began, true).Beside(account.Layers, all, began)
 	}
 	got, late := weigh()
 	for _, id := range []string{"a", "b"} {

@@ -155,10 +155,16 @@ func (e *tree) take(result Measured, began time.Time, whole, final bool) {
 // most is the last measurement, or what those under way have counted where that is more. It
 // stays so for up to lapse, for who is ranked by it; but what was removed may have been
 // written elsewhere since, and so it is Partly long before. One that was walked to its end in
-// time is not, be it Deeper: else any number of these had each as much as all may.
+// time is not, be it Deeper: else any number of these had each as much as all may. Of one that
+// began before the last that has counted all, nothing is taken.
 func (e *tree) most(period time.Duration) (m Measured, known bool) {
-	m, known = atLeast(e.last, e.valid, e.soFar)
-	m, known = atLeast(m, known, e.longSoFar)
+	m, known = e.last, e.valid
+	for _, soFar := range []Measured{e.soFar, e.longSoFar} {
+		if !soFar.Time.Before(e.whole) {
+			m, known = atLeast(m, known, soFar)
+		}
+	}
+	m.Slow = e.tooLong
 	m.Partly = e.tooLong && time.Since(e.whole) >= fresh*period
 	return m, known
 }

@@ -43,6 +43,8 @@ type Measured struct {
 	// Partly: a walk takes long, and the last that has counted all, if any has, is older
 	// than three periods. It has, or had lately, at least what one walk has counted.
 	Partly bool
+	// Slow: a walk takes longer than the deadline, so that it is of another age than others.
+	Slow bool
 	// Counted: it is what the filesystem counts, and a walk has come to the same, with files
 	// that have no name and are held open. Unnamed is what of it is in such.
 	Counted bool
@@ -121,6 +123,8 @@ type Trees struct {
 	// cut ends the measurement under way, which goes on later; nil: there is none that
 	// may be ended.
 	cut context.CancelFunc
+	// pressed: one that is pressing has its turn yet.
+	pressed bool
 }
 
 // tree is one entry.
@@ -132,15 +136,18 @@ type tree struct {
 	// queued is whether it has a turn, urgent whether it has one before all others; since
 	// and urged are when it was given them.
 	queued, urgent bool
-	since, urged   time.Time
-	next           time.Time
-	asked          time.Time
-	// began is when the last measurement did; partly: that was cut short, or there is more
-	// than it counts.
+	// waiting: its urgent turn has not begun.
+	waiting      bool
+	since, urged time.Time
+	next         time.Time
+	asked        time.Time
+	// began is when the last walk did; partly: that was cut short, or there is more than it
+	// counts.
 	began  time.Time
 	partly bool
-	// whole is when the last walk began that has counted all; zero: none has.
-	whole time.Time
+	// whole is when the last walk or count began that has all; zero: none has. walked is when the
+	// last walk began that had time for all that there is.
+	whole, walked time.Time
 	// tooLong: it takes longer than the deadline. longQueued is whether it has a turn to be
 	// walked for as long as it takes, longNext when it may have one again.
 	tooLong, longQueued bool
@@ -149,10 +156,12 @@ type tree struct {
 	// therefore.
 	missed, uncounted bool
 	// proof is what the last walk of a directory that is counted came to, with files that have no
-	// name, named what it has found itself, and proved when; zero: there was none.
-	proof  Tree
-	named  Tree
-	proved time.Time
+	// name, named what it has found itself, and proved when; zero: there was none. disproved is
+	// since when a walk has to have begun for that.
+	proof     Tree
+	named     Tree
+	proved    time.Time
+	disproved time.Time
 	// first is closed when the first walk ended, well or not.
 	first chan struct{}
 	tried bool
@@ -199,25 +208,28 @@ func (t *Trees) have(dirs []Directory) map[string]Measured {
 
 // Renew is Get, but has all trees measured that were not since a time, each for a short
 // while before any goes on for longer, and waits for that until ctx is done. late are those
-// of which not all was counted since then: there may be more than is said.
-func (t *Trees) Renew(ctx context.Context, dirs []Directory, since time.Time) (have map[string]Measured, late map[string]bool) {
+// of which not all was counted since then: there may be more than is said. It is of what has
+// been walked alone: of what a filesystem counts nothing is in it that has no name. The measurement
+// under way is ended for them only if they are pressing: who asks again and again has nobody else's
+// ended.
+func (t *Trees) Renew(ctx context.Context, dirs []Directory, since time.Time, pressing bool) (have map[string]Measured, late map[string]bool) {
 	for {
-		finished, late := t.renew(dirs, since)
+		finished, late := t.renew(dirs, since, pressing)
 		if finished == nil {
-			return t.have(dirs), late
+			return walkedSince(t.have(dirs), late), late
 		}
 		select {
 		case <-finished:
 			continue
 		case <-ctx.Done():
-			return t.have(dirs), late
+			return walkedSince(t.have(dirs), late), late
 		}
 	}
 }
 
 // renew has those trees measured that were not since a time; finished is closed when
 // another was, and nil when none is waited for.
-func (t *Trees) renew(dirs []Directory, since time.Time) (finished chan struct{}, late map[string]bool) {
+func (t *Trees) renew(dirs []Directory, since time.Time, pressing bool) (finished chan struct{}, late map[string]bool) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -226,17 +238,20 @@ func (t *Trees) renew(dirs []Directory, since time.Time) (finished chan struct{}
 		e := t.entryLocked(dir.Path)
 		e.asked = now
 		t.longLocked(e, dir)
-		measured := !e.began.Before(since)
-		if !measured || e.partly {
-			late[dir.Path] = true
+		if !e.walked.Before(since) {
+			continue
 		}
-		if measured {
+		late[dir.Path] = true
+		if !e.began.Before(since) { // It was tried, and has more than it says.
 			continue
 		}
 		finished = t.finished
 		if !e.urgent && e.urged.Before(since) {
-			e.urgent, e.urged = true, now
+			e.urgent, e.waiting, e.urged = true, true, now
 			t.turns.push(dir, true)
+		}
+		if pressing && e.waiting {
+			t.pressed = true
 			if t.cut != nil {
 				t.cut()
 			}
@@ -314,9 +329,15 @@ func (t *Trees) pop() (dir Directory, urgent, ok bool) {
 	for {
 		if dir, urgent, ok = t.turns.pop(); !ok {
 			t.forgetLocked()
+		}
+		t.pressed = t.pressed && urgent
+		if !ok {
 			return dir, urgent, ok
 		}
 		e := t.entries[dir.Path]
+		if urgent && e != nil {
+			e.waiting = false
+		}
 		if urgent || e == nil || e.partly || !e.began.After(e.since) {
 			return dir, urgent, ok
 		}
@@ -341,7 +362,7 @@ func (t *Trees) cutBy(cut context.CancelFunc) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cut = cut
-	if cut != nil && len(t.turns.urgent) > 0 {
+	if cut != nil && t.pressed {
 		cut()
 	}
 }
@@ -442,8 +463,11 @@ func (t *Trees) finish(dir Directory, k kind, result Measured, began time.Time, 
 	}
 	if goesOn && k != long && !e.queued { // It goes on when all others had their turn.
 		t.pushLocked(e, dir)
-	} else if !goesOn && !began.Before(e.began) {
+	} else if !goesOn && end.how != asked && !began.Before(e.began) {
 		e.began, e.partly = began, short || result.Deeper
+	}
+	if !short && !result.Deeper && end.how != asked && began.After(e.walked) {
+		e.walked = began
 	}
 	e.take(result, began, end.err == nil && !result.Deeper, !goesOn)
 	t.longLocked(e, dir)

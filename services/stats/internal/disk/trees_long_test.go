@@ -38,7 +38,7 @@ func TestOfADirectoryThatTakesTooLongWhatWasCountedIsKnown(t *testing.T) {
 		renew := func(within time.Duration) Measured {
 			short, end := context.WithTimeout(ctx, within)
 			defer end()
-			got, _ := trees.Renew(short, []Directory{{Path: "a"}}, time.Now())
+			got, _ := trees.Renew(short, []Directory{{Path: "a"}}, time.Now(), true)
 			return got["a"]
 		}
 		if got := renew(15 * time.Second); got.Bytes != 100 || got.Inodes != 1 || got.Filesystem.Capacity != 1000 {

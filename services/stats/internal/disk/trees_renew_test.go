@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,7 +51,7 @@ func inSlow(t *testing.T, takes map[string]time.Duration, test func(ctx context.
 func (s *slow) within(ctx context.Context, d time.Duration, since time.Time, dirs ...Directory) (map[string]Measured, map[string]bool) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	return s.Renew(ctx, dirs, since)
+	return s.Renew(ctx, dirs, since, true)
 }
 
 func TestATreeThatTakesLongKeepsUpNoOtherThatIsRenewed(t *testing.T) {
@@ -157,7 +158,7 @@ func TestAMeasurementThatBeginsWhileSomebodyWaitsForAnotherIsCutShortToo(t *test
 		t.Fatal("it is cut short though nobody waits")
 	}
 	trees.cutBy(nil)
-	trees.renew([]Directory{{Path: "/other"}}, time.Now())
+	trees.renew([]Directory{{Path: "/other"}}, time.Now(), true)
 	trees.cutBy(ended)
 	if began.Err() == nil {
 		t.Error("who cannot wait waits for it")
@@ -176,11 +177,54 @@ func TestATreeThatIsDeeperThanIsFollowedIsLate(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); _ = s.Run(ctx) }()
 		for _, deeper = range []bool{true, false} {
-			if got, late := s.Renew(ctx, []Directory{{Path: "d"}}, time.Now()); got["d"].Bytes != 7 || late["d"] != deeper {
+			if got, late := s.Renew(ctx, []Directory{{Path: "d"}}, time.Now(), true); got["d"].Bytes != 7 || late["d"] != deeper {
 				t.Errorf("%+v, late %v", got, late)
 			}
 			time.Sleep(time.Second)
 		}
+		cancel()
+		<-done
+	})
+}
+
+// A disk is short, and a mount of some pod's hangs: its urgent turn is never over.
+func TestADirectoryThatNeverAnswersHasNoWalkEndedAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var walks atomic.Int32
+		trees := NewTrees(TreesConfig{Period: time.Minute, Deadline: 30 * time.Second, Forget: time.Hour})
+		trees.measureOne = func(ctx context.Context, d Directory, _ func(Measured)) (Measured, error) {
+			if d.Path == "hung" {
+				<-release
+				return Measured{}, nil
+			}
+			walks.Add(1)
+			began := time.Now()
+			select {
+			case <-ctx.Done():
+				return Measured{Tree: Tree{Bytes: 5, Inodes: 5}, Time: began}, ctx.Err()
+			case <-time.After(5 * time.Second):
+			}
+			return Measured{Tree: Tree{Bytes: 100, Inodes: 100}, Time: began}, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = trees.Run(ctx) }()
+		dirs := []Directory{{Path: "hung", Namespace: "x"}, {Path: "large", Namespace: "n"}}
+		limited, end := context.WithTimeout(ctx, 3*time.Second)
+		trees.Get(limited, dirs)
+		end()
+		time.Sleep(5 * time.Minute)
+		since, began, late := time.Now(), walks.Load(), map[string]bool{"large": true}
+		for late["large"] && time.Since(since) < 2*time.Minute {
+			limited, end := context.WithTimeout(ctx, 3*time.Second)
+			_, late = trees.Renew(limited, dirs, since, true)
+			end()
+		}
+		if took := time.Since(since); took > 30*time.Second || walks.Load()-began > 10 {
+			t.Errorf("the other is measured after %s, in %d walks", took, walks.Load()-began)
+		}
+		close(release)
 		cancel()
 		<-done
 	})

@@ -137,14 +137,14 @@ func TestTreesThatAreRenewedAreMeasuredAgainBeforeTheirTime(t *testing.T) {
 			t.Errorf("%d, though it is not due", got)
 		}
 		time.Sleep(time.Millisecond)
-		if got, _ := trees.Renew(ctx, dirs, time.Now()); got["a"].Bytes != 2 || got["b"].Bytes != 2 {
+		if got, _ := trees.Renew(ctx, dirs, time.Now(), true); got["a"].Bytes != 2 || got["b"].Bytes != 2 {
 			t.Errorf("%+v", got)
 		}
 		size = 3
 		time.Sleep(time.Millisecond)
 		short, cancelShort := context.WithTimeout(ctx, 600*time.Millisecond)
 		defer cancelShort()
-		if got, late := trees.Renew(short, dirs, time.Now()); len(late) != 2 || late["a"] || got["a"].Bytes != 3 || got["b"].Bytes != 2 {
+		if got, late := trees.Renew(short, dirs, time.Now(), true); len(late) != 2 || late["a"] || got["a"].Bytes != 3 || got["b"].Bytes != 2 {
 			t.Errorf("who has no time gets what there is: %+v", got)
 		}
 		cancel()

@@ -208,12 +208,16 @@ func (t *Table) replaceLocked(next View) {
 }
 
 // keepEarlierLocked keeps the volumes that podsync said, if it was started anew since; of the same
-// run those stand that are not its own yet.
+// run those stand that are not its own yet. Each run has its own time to look at them.
 func (t *Table) keepEarlierLocked(next View, epoch uint64) {
+	t.expireLocked() // before that: what stands no longer does not begin to again
 	earlier := map[string]time.Time{}
 	for uid, v := range t.view.Volumes {
 		until, is := t.earlier[uid]
-		if epoch != t.epoch || is {
+		if epoch != t.epoch {
+			until, is = time.Time{}, true
+		}
+		if is {
 			next.Volumes[uid], earlier[uid] = v, until
 		}
 	}

@@ -100,6 +100,36 @@ func TestVolumesOfAPodThatTheRuntimeHasNothingOfStandWhileAPodsyncThatWasStarted
 	})
 }
 
+// TestEachPodsyncHasItsOwnTimeToLook, the last of several that were started soon after another, too.
+func TestEachPodsyncHasItsOwnTimeToLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table Table
+		wants := func(when string, want int) {
+			t.Helper()
+			if have := table.View().Volumes; len(have) != want {
+				t.Errorf("%s: there are %v, want %d", when, have, want)
+			}
+		}
+		waits := PodVolumes{Pod: Pod{UID: "waits"}, Volumes: []Volume{{Name: "v"}}}
+		table.Apply(Change{Epoch: 1, Snapshot: true, Volumes: []PodVolumes{waits}})
+		table.Apply(Change{Epoch: 2, Snapshot: true})
+		time.Sleep(lookedFor - time.Second)
+		table.Apply(Change{Epoch: 3, Snapshot: true})
+		time.Sleep(lookedFor - time.Second)
+		wants("the third podsync is looking yet", 1)
+		table.Apply(Change{Epoch: 3, Snapshot: true})
+		wants("its stream was broken", 1)
+		time.Sleep(time.Second)
+		wants("the third has had its time", 0)
+
+		table.Apply(Change{Epoch: 3, Volumes: []PodVolumes{waits}})
+		table.Apply(Change{Epoch: 4, Snapshot: true})
+		time.Sleep(lookedFor)
+		table.Apply(Change{Epoch: 5, Snapshot: true})
+		wants("the fourth had had its time when the fifth was started", 0)
+	})
+}
+
 func TestPresentPodsHaveTheNewestSandboxAndWhatRuns(t *testing.T) {
 	var table Table
 	table.Apply(Change{

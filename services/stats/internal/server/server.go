@@ -40,7 +40,7 @@ func New(deps Deps) *Server { return &Server{Deps: deps} }
 
 // GetSummary implements StatsService.
 func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
-	asked := collector.Asked{OnlyCPUAndMemory: r.GetOnlyCpuAndMemory(), Renew: r.GetRenewDisk(), RenewLayers: r.GetRenewLayers(), Ended: r.GetCountEnded()}
+	asked := collector.Asked{OnlyCPUAndMemory: r.GetOnlyCpuAndMemory(), Renew: r.GetRenewDisk(), RenewLayers: r.GetRenewLayers(), Ended: r.GetCountEnded(), Of: r.GetRenewPodUids()}
 	if t := r.GetRenewSince(); t.IsValid() {
 		asked.Since = t.AsTime()
 	}
@@ -57,7 +57,7 @@ func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (
 		out.Threads = s.Collector.Threads(facts.Rows)
 	}
 	if facts.Disk != nil {
-		out.UnweighedPodUids, out.UnmeasuredPodUids = facts.Disk.Unweighed, facts.Disk.Unmeasured
+		out.UnweighedPodUids, out.UnmeasuredPodUids, out.UnsurePodUids = facts.Disk.Unweighed, facts.Disk.Unmeasured, facts.Disk.Unsure
 	}
 	return out, nil
 }

@@ -54,6 +54,9 @@ type Disk struct {
 	// that was asked for, and Unmeasured those of whose directories not all were measured:
 	// they may have more. The document does not say so.
 	Unweighed, Unmeasured []string
+	// Unsure are the pods, by UID, whose figures are not all of the same time, or of what others
+	// have a part in, where nothing was measured anew.
+	Unsure []string
 	// Numbers are the process numbers.
 	Numbers process.Numbers
 	Time    time.Time

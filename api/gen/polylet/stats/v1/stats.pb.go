@@ -99,7 +99,10 @@ type GetSummaryRequest struct {
 	// the summary has without CPU and memory, and without a name where a newer instance is
 	// there; and pods without a ready sandbox. It is for evictions: the kubelet's own
 	// document does not have them, and an older stats does not count them.
-	CountEnded    bool `protobuf:"varint,6,opt,name=count_ended,json=countEnded,proto3" json:"count_ended,omitempty"`
+	CountEnded bool `protobuf:"varint,6,opt,name=count_ended,json=countEnded,proto3" json:"count_ended,omitempty"`
+	// With renew_disk: of these pods only, by UID, others have their last figures. Empty: of
+	// all. An older stats measures all.
+	RenewPodUids  []string `protobuf:"bytes,7,rep,name=renew_pod_uids,json=renewPodUids,proto3" json:"renew_pod_uids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -176,6 +179,13 @@ func (x *GetSummaryRequest) GetCountEnded() bool {
 	return false
 }
 
+func (x *GetSummaryRequest) GetRenewPodUids() []string {
+	if x != nil {
+		return x.RenewPodUids
+	}
+	return nil
+}
+
 // Response of GetSummary.
 type GetSummaryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -194,8 +204,14 @@ type GetSummaryResponse struct {
 	UnweighedPodUids []string `protobuf:"bytes,4,rep,name=unweighed_pod_uids,json=unweighedPodUids,proto3" json:"unweighed_pod_uids,omitempty"`
 	// With renew_disk: likewise of pods that may have more in their volumes and logs.
 	UnmeasuredPodUids []string `protobuf:"bytes,5,rep,name=unmeasured_pod_uids,json=unmeasuredPodUids,proto3" json:"unmeasured_pod_uids,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Without renew_disk: the UIDs of pods by whose figures none is to be stopped alone: their
+	// volumes are counted by project quotas, in which others may have a part, or a directory
+	// takes so long to be walked that its figure is of another age than the rest. Renewed
+	// figures are of what was walked: counted_volumes of ListUnlinkedFiles is not in them. Empty
+	// from an older stats.
+	UnsurePodUids []string `protobuf:"bytes,6,rep,name=unsure_pod_uids,json=unsurePodUids,proto3" json:"unsure_pod_uids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetSummaryResponse) Reset() {
@@ -259,6 +275,13 @@ func (x *GetSummaryResponse) GetUnweighedPodUids() []string {
 func (x *GetSummaryResponse) GetUnmeasuredPodUids() []string {
 	if x != nil {
 		return x.UnmeasuredPodUids
+	}
+	return nil
+}
+
+func (x *GetSummaryResponse) GetUnsurePodUids() []string {
+	if x != nil {
+		return x.UnsurePodUids
 	}
 	return nil
 }
@@ -1402,7 +1425,7 @@ var File_polylet_stats_v1_stats_proto protoreflect.FileDescriptor
 
 const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x02\n" +
+	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x02\n" +
 	"\x11GetSummaryRequest\x12-\n" +
 	"\x13only_cpu_and_memory\x18\x01 \x01(\bR\x10onlyCpuAndMemory\x12\x1d\n" +
 	"\n" +
@@ -1412,13 +1435,15 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\vrenew_since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"renewSince\x12\x1f\n" +
 	"\vcount_ended\x18\x06 \x01(\bR\n" +
-	"countEnded\"\xba\x02\n" +
+	"countEnded\x12$\n" +
+	"\x0erenew_pod_uids\x18\a \x03(\tR\frenewPodUids\"\xe2\x02\n" +
 	"\x12GetSummaryResponse\x12!\n" +
 	"\fsummary_json\x18\x01 \x01(\fR\vsummaryJson\x12\x1a\n" +
 	"\bnameless\x18\x02 \x01(\bR\bnameless\x12K\n" +
 	"\athreads\x18\x03 \x03(\v21.polylet.stats.v1.GetSummaryResponse.ThreadsEntryR\athreads\x12,\n" +
 	"\x12unweighed_pod_uids\x18\x04 \x03(\tR\x10unweighedPodUids\x12.\n" +
-	"\x13unmeasured_pod_uids\x18\x05 \x03(\tR\x11unmeasuredPodUids\x1a:\n" +
+	"\x13unmeasured_pod_uids\x18\x05 \x03(\tR\x11unmeasuredPodUids\x12&\n" +
+	"\x0funsure_pod_uids\x18\x06 \x03(\tR\runsurePodUids\x1a:\n" +
 	"\fThreadsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x13\n" +

@@ -1,0 +1,191 @@
+package evict
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/internal/threshold"
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
+)
+
+// share is the part of the time in which open files are looked at for limits: a container
+// decides how many there are.
+const share = 20
+
+// seldom is how long a suspect is left alone after its directories were to be measured anew, which
+// others' wait for; those that take too long go on being measured meanwhile.
+const seldom = time.Minute
+
+// longestDoubt is how long a suspect's directories are waited for by whose figures it is one. Then
+// it goes by what is known of one of them: a sum of figures of many times says nothing.
+const longestDoubt = 4 * time.Minute
+
+// suspect is a pod that is over a limit by what it holds open in files that were removed, or by
+// figures that are not sure.
+type suspect struct {
+	// since is when it was seen first, files what it has held at least since then.
+	since time.Time
+	files []eviction.Unlinked
+	// figures have of each directory the least that it had in an answer since then.
+	figures *statsapi.PodStats
+	// late: its directories took too long to be measured anew; they are not before next.
+	late bool
+	next time.Time
+	// asked: they were to be. slow: one takes more than half a minute, so that their figures are of
+	// many times; once: these said it, too.
+	asked, slow, once bool
+}
+
+// doubtful are the breaches of pods whose figures do not say it alone: because of files that
+// were removed and are open, which what was measured of directories before has, too; by what a
+// filesystem counts in volumes, which others may have a part in; or by figures of many times, in
+// which what was moved counts twice. So who is over its limit twice, ten seconds apart, goes by what it held
+// all the time and by directories that were walked meanwhile.
+func (l *Loop) doubtful(ctx context.Context, pods []*v1.Pod, figures eviction.Figures, unsure map[types.UID]bool, layout threshold.Layout) []eviction.Breach {
+	began := time.Now()
+	if began.Before(l.heldNext) || len(pods) == 0 {
+		return nil
+	}
+	held := l.held(ctx)
+	since := time.Now()
+	l.heldNext = since.Add(share * since.Sub(began))
+	before := l.suspects
+	l.suspects = map[types.UID]suspect{}
+	var again []*v1.Pod
+	for _, b := range eviction.Breaches(pods, figures, held, layout) {
+		uid, files := b.Pod.UID, eviction.Whole(held[b.Pod.UID])
+		s, twice := before[uid]
+		if !twice {
+			l.suspects[uid] = suspect{since: since, files: files, figures: figures[string(uid)]}
+			continue
+		}
+		again = append(again, b.Pod)
+		s.files = eviction.Least(s.files, files)
+		l.suspects[uid] = s
+	}
+	for _, pod := range pods { // What takes long to be walked is in no sum for a while.
+		s, was := before[pod.UID]
+		if _, is := l.suspects[pod.UID]; was && !is && (!s.asked || s.late || s.once) {
+			again = append(again, pod)
+			s.files = eviction.Least(s.files, eviction.Whole(held[pod.UID]))
+			l.suspects[pod.UID] = s
+		}
+	}
+	again = slices.DeleteFunc(again, func(pod *v1.Pod) bool { return since.Before(l.suspects[pod.UID].next) })
+	if len(again) == 0 {
+		return nil
+	}
+	return l.confirmed(ctx, again, unsure, layout)
+}
+
+// confirmed are the breaches of suspects that are so by directories that were walked since they
+// are.
+func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.UID]bool, layout threshold.Layout) []eviction.Breach {
+	figures, late, err := l.walked(ctx, pods)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Pods that are over a limit by removed files, or by figures that are not sure, are not looked at, stats does not answer", "err", err)
+		return nil
+	}
+	held, sure := l.held(ctx), map[types.UID][]eviction.Unlinked{}
+	var waited []*v1.Pod
+	known, anew := eviction.Figures{}, maps.Clone(figures)
+	for _, pod := range pods {
+		uid := pod.UID
+		s := l.suspects[uid]
+		s.asked, s.late, s.next = true, late[uid], time.Now().Add(seldom)
+		s.slow = s.slow || s.late && unsure[uid]
+		l.suspects[uid] = s
+		if s.late { // A file may count in a directory, too, that was walked before it was removed.
+			if time.Since(s.since) > longestDoubt {
+				waited, known[string(uid)] = append(waited, pod), figures[string(uid)]
+			}
+			figures[string(uid)] = eviction.LayersAlone(figures[string(uid)])
+		}
+		if !s.late {
+			s.figures = eviction.LeastFigures(s.figures, figures[string(uid)])
+			l.suspects[uid], figures[string(uid)] = s, s.figures
+		}
+		sure[uid] = eviction.Weighed(eviction.Least(s.files, eviction.Whole(held[uid])), figures[string(uid)], s.since)
+	}
+	out := eviction.Breaches(pods, figures, sure, layout)
+	for _, pod := range pods {
+		if s := l.suspects[pod.UID]; !s.late && !over(out, pod) { // It begins anew: what it has may grow.
+			l.suspects[pod.UID] = suspect{since: time.Now(), files: eviction.Whole(held[pod.UID]), figures: anew[string(pod.UID)], asked: true, next: s.next}
+		}
+	}
+	out = slices.DeleteFunc(out, l.onceMore)
+	for _, b := range eviction.Breaches(waited, known, nil, layout) {
+		if !b.Sum && !over(out, b.Pod) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// onceMore says whether a breach has to be found another time, by walks that begin from now on: of
+// directories that take long one was walked minutes before another, and what is moved again and
+// again may be in both. What one of them has alone is no such matter.
+func (l *Loop) onceMore(b eviction.Breach) bool {
+	s := l.suspects[b.Pod.UID]
+	if !b.Sum || !s.slow || s.late || s.once {
+		return false
+	}
+	s.once, s.since = true, time.Now()
+	l.suspects[b.Pod.UID] = s
+	return true
+}
+
+// slowAtOnce is how many suspects are asked for one by one in a look, each of which may take
+// seconds.
+const slowAtOnce = 5
+
+// walked are figures of suspects whose directories are walked anew, side by side, and which of
+// them took too long for that. Who did the last time may have been walked slowly since: each since
+// it is a suspect, so that a newer one makes none late.
+func (l *Loop) walked(ctx context.Context, pods []*v1.Pod) (eviction.Figures, map[types.UID]bool, error) {
+	var uids, slow []types.UID
+	for _, pod := range pods {
+		uids = append(uids, pod.UID)
+	}
+	summary, late, err := l.deps.Stats.Renewed(ctx, time.Time{}, uids...)
+	if err != nil {
+		return nil, nil, err
+	}
+	figures := eviction.FiguresOf(summary)
+	for _, uid := range uids {
+		if l.suspects[uid].late && late.Directories[uid] {
+			slow = append(slow, uid)
+		}
+	}
+	rand.Shuffle(len(slow), func(i, j int) { slow[i], slow[j] = slow[j], slow[i] })
+	for _, uid := range slow[:min(len(slow), slowAtOnce)] {
+		summary, then, err := l.deps.Stats.Renewed(ctx, l.suspects[uid].since, uid)
+		if err != nil {
+			return nil, nil, err
+		}
+		figures[string(uid)], late.Directories[uid] = eviction.FiguresOf(summary)[string(uid)], then.Directories[uid]
+	}
+	return figures, late.Directories, nil
+}
+
+// over says whether a pod is among breaches.
+func over(all []eviction.Breach, pod *v1.Pod) bool {
+	return slices.ContainsFunc(all, func(b eviction.Breach) bool { return b.Pod == pod })
+}
+
+// held are the files without a name that pods hold open, as far as stats had time to look.
+func (l *Loop) held(ctx context.Context) map[types.UID][]eviction.Unlinked {
+	files, _, _, err := l.deps.Stats.Unlinked(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Open files without a name do not count for limits of local storage, stats does not answer", "err", err)
+	}
+	return files
+}
