@@ -53,10 +53,24 @@ func (s *Server) volumesOf(pod *v1.Pod, phase v1.PodPhase) *podsyncv1.PodVolumeS
 	for _, v := range s.deps.Volumes.Standings(pod, phase == v1.PodSucceeded || phase == v1.PodFailed) {
 		out.Volumes = append(out.Volumes, &podsyncv1.VolumeState{
 			Name: v.Name, Plugin: v.Plugin, Driver: v.Driver, PvcName: v.Claim, PvName: v.PV, Standing: standingMessage(v.Progress),
-			HostPath: v.Path, Device: v.Device, ProjectId: v.Project, Waits: waits[v.Name],
+			HostPath: v.Path, Device: v.Device, ProjectId: v.Project, Waits: waitsOf(v, waits),
 		})
 	}
 	return out
+}
+
+// waitsOf are those of a volume among a pod's, by what they are about. At a pod's end that is
+// what the volume's directory is called, and nothing once all that is left has failed.
+func waitsOf(v volume.Standing, all map[string][]*podsyncv1.Wait) []*podsyncv1.Wait {
+	switch v.Progress {
+	case volume.Going:
+	case volume.Gone: // What has its name is another.
+		return nil
+	default:
+		return all[v.Name]
+	}
+	mine := all[cmp.Or(v.Dir, v.Name)]
+	return append(mine[:len(mine):len(mine)], all[""]...)
 }
 
 func standingMessage(p volume.Progress) podsyncv1.VolumeStanding {

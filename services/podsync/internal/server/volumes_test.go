@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -96,4 +97,51 @@ func TestVolumesAreListedWithHowTheyStandAndWhatTheyWaitFor(t *testing.T) {
 			t.Errorf("of nobody: %v", err)
 		}
 	})
+}
+
+// goingAway has the volumes of a pod that ends: one is on its way, and one is gone.
+type goingAway struct{ measured }
+
+func (goingAway) Standings(*v1.Pod, bool) []volume.Standing {
+	return []volume.Standing{{Name: "v", PV: "pv", Dir: "pv", Progress: volume.Going}, {Name: "e", Dir: "e", Progress: volume.Gone}}
+}
+
+// ending tells of a pod's end as it is told of: volumes by what their directories are called, and
+// all together once it has failed.
+type ending struct{ Explainer }
+
+func (ending) Explain(types.UID) (podcache.Explanation, bool) {
+	return podcache.Explanation{Waits: []podstate.Wait{{Kind: "volume", Object: "pv", Reason: "not unmounted yet"}, {Kind: "volume", Reason: "it hangs"}}}, true
+}
+
+func TestAVolumeThatCannotBeTakenDownSaysWhatItWaitsFor(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.server.deps.Volumes, r.server.deps.Explain = goingAway{}, ending{}
+		pod := runningPod()
+		pod.Pod = pod.Pod.DeepCopy()
+		pod.Pod.Spec.Volumes = []v1.Volume{{Name: "v"}, {Name: "e"}}
+		r.pods.Set(pod)
+		got, err := r.client.ListVolumes(t.Context(), &podsyncv1.ListVolumesRequest{})
+		if err != nil || len(got.GetPods()) != 1 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		for i, want := range [][]string{{"not unmounted yet", "it hangs"}, nil} {
+			var reasons []string
+			for _, w := range got.GetPods()[0].GetVolumes()[i].GetWaits() {
+				reasons = append(reasons, w.GetReason())
+			}
+			if !slices.Equal(reasons, want) {
+				t.Errorf("%s waits for %q", got.GetPods()[0].GetVolumes()[i].GetName(), reasons)
+			}
+		}
+	})
+}
+
+func TestAVolumeThatIsGoneWaitsForNothingOfAnothersName(t *testing.T) {
+	waits := map[string][]*podsyncv1.Wait{"x": {{Kind: "volume", Object: "x", Reason: "volume x is not unmounted yet"}}}
+	for progress, want := range map[volume.Progress]int{volume.Gone: 0, volume.Going: 1, volume.Waiting: 1} {
+		if got := waitsOf(volume.Standing{Name: "x", Progress: progress, Dir: "x"}, waits); len(got) != want {
+			t.Errorf("%v: %v", progress, got)
+		}
+	}
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// errNotServed says that the apiserver does not know of a kind at all.
-var errNotServed = errors.New("not served")
+// ErrNotServed says that the apiserver does not know of a kind at all.
+var ErrNotServed = errors.New("not served")
 
 // unserved finds out whether an error comes of an apiserver that does not serve a
 // resource of certificates.k8s.io/v1beta1, which has a gate there. A node is refused then
@@ -32,7 +32,7 @@ func (s *Store) unserved(ctx context.Context, resource, gate string, err error) 
 	if there || asked != nil && !apierrors.IsNotFound(asked) {
 		return err
 	}
-	return fmt.Errorf("the apiserver does not serve %s of %s; start it with --feature-gates=%s=true and --runtime-config=%s/%s=true: %w: %w", resource, version, gate, version, resource, errNotServed, err)
+	return fmt.Errorf("the apiserver does not serve %s of %s; start it with --feature-gates=%s=true and --runtime-config=%s/%s=true: %w: %w", resource, version, gate, version, resource, ErrNotServed, err)
 }
 
 // allSink takes what a reflector brings of all objects of a kind, and stores them as one

@@ -128,7 +128,7 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 // unread is what readers are told of an error.
 func unread(key Key, err error) error {
 	switch {
-	case apierrors.IsNotFound(err) && !errors.Is(err, errNotServed):
+	case apierrors.IsNotFound(err) && !errors.Is(err, ErrNotServed):
 		return notFound(key)
 	case err != nil:
 		return fmt.Errorf("read %s: %w", key, err)

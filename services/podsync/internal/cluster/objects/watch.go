@@ -198,7 +198,7 @@ func (s *Store) failed(ctx context.Context, key Key, e *entry, err error) {
 // answered says whether an error is the apiserver's own. Of those, some pass
 // within a moment: a right that the node has not got yet.
 func answered(err error) bool {
-	if errors.Is(err, errNotServed) {
+	if errors.Is(err, ErrNotServed) {
 		return false // nor will it be within a moment
 	}
 	var status apierrors.APIStatus

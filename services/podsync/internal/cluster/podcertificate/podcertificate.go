@@ -154,17 +154,23 @@ func (c *Cache) Forget(uid types.UID) {
 	delete(c.slots, uid)
 }
 
+// ErrStandalone says that there is no apiserver that could have certificates issued.
+var ErrStandalone = errors.New("no certificate can be had: the node runs standalone, without an apiserver; remove the podCertificate source")
+
+// ErrTooMany says that a pod names more certificates than it may.
+var ErrTooMany = fmt.Errorf("the pod names more than %d certificates; name fewer podCertificate sources", mostOfPod)
+
 var errNotIssued = errors.New("credential bundle is not issued yet")
 
 // Get returns a certificate with its key. The first is waited for, for a while; of a
 // later one the one before is returned until it is there.
 func (c *Cache) Get(ctx context.Context, r Request) (Credential, error) {
 	if c.deps.Issuer == nil {
-		return Credential{}, errors.New("no certificate can be had: the node runs standalone, without an apiserver; remove the podCertificate source")
+		return Credential{}, ErrStandalone
 	}
 	s, ok := c.slot(r)
 	if !ok {
-		return Credential{}, fmt.Errorf("the pod names more than %d certificates; name fewer podCertificate sources", mostOfPod)
+		return Credential{}, ErrTooMany
 	}
 	select {
 	case s.turn <- struct{}{}:

@@ -116,12 +116,18 @@ func New(cfg Config, deps Deps) *Cache {
 	return &Cache{cfg: cfg, requester: deps.Requester, tokens: map[types.UID]map[Request]*slot{}}
 }
 
+// ErrStandalone says that there is no apiserver that could give tokens.
+var ErrStandalone = errors.New("no service-account token can be had: the node runs standalone, without an apiserver; set automountServiceAccountToken: false or remove the serviceAccountToken source")
+
+// ErrTooMany says that a pod names more tokens than it may.
+var ErrTooMany = fmt.Errorf("the pod names more than %d different service-account tokens; name fewer audiences and expiration times", mostOfPod)
+
 // Get returns a valid token, a fresh one when the kept one is due. While renewals
 // fail the kept token is returned as long as it is valid; the first that fails is
 // logged, and the end of it.
 func (c *Cache) Get(ctx context.Context, r Request) (Token, error) {
 	if c.requester == nil {
-		return Token{}, errors.New("no service-account token can be had: the node runs standalone, without an apiserver; set automountServiceAccountToken: false or remove the serviceAccountToken source")
+		return Token{}, ErrStandalone
 	}
 	if r.ExpirationSeconds <= 0 {
 		r.ExpirationSeconds = defaultLife
@@ -131,7 +137,7 @@ func (c *Cache) Get(ctx context.Context, r Request) (Token, error) {
 	}
 	s, ok := c.slot(r)
 	if !ok {
-		return Token{}, fmt.Errorf("the pod names more than %d different service-account tokens; name fewer audiences and expiration times", mostOfPod)
+		return Token{}, ErrTooMany
 	}
 	select {
 	case s.turn <- struct{}{}:

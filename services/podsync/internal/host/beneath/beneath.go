@@ -14,6 +14,8 @@ import (
 
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
 )
 
 // Open opens the regular file path, which must be below root, for reading. No link
@@ -56,7 +58,7 @@ func file(handle *os.File, path string) (*os.File, error) {
 		return nil, fmt.Errorf("%s is not a regular file: %w", path, fs.ErrInvalid)
 	}
 	// A lease of its owner's would else make this wait for as long as he likes.
-	f, err := pathrs.Reopen(handle, os.O_RDONLY|unix.O_NONBLOCK)
+	f, err := eintr.Get(func() (*os.File, error) { return pathrs.Reopen(handle, os.O_RDONLY|unix.O_NONBLOCK) })
 	if errors.Is(err, unix.EAGAIN) {
 		return nil, fmt.Errorf("somebody has a lease on %s, and is told to give it up: %w", path, err)
 	}
@@ -75,7 +77,7 @@ func walk(root, rel string) (*os.File, error) {
 		if i < len(names)-1 {
 			flags |= unix.O_DIRECTORY
 		}
-		fd, err := unix.Openat(int(at.Fd()), name, flags, 0)
+		fd, err := eintr.Openat(int(at.Fd()), name, flags, 0)
 		_ = at.Close()
 		if err != nil {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
@@ -97,14 +99,15 @@ func LookNear(dir *os.File, path string) (*os.File, error) {
 func look(dir *os.File, path string, also uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | also}
 	for range 128 { // EAGAIN: something was renamed meanwhile
-		fd, err := unix.Openat2(int(dir.Fd()), path, &how)
+		fd, err := eintr.Openat2(int(dir.Fd()), path, &how)
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), path), nil
 		case errors.Is(err, unix.EXDEV):
 			return nil, fmt.Errorf("it leads out of the directory: %w", err)
 		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
-			return pathrs.OpenatInRoot(dir, path) // before Linux 5.6, or a seccomp filter
+			// Before Linux 5.6, or a seccomp filter.
+			return eintr.Get(func() (*os.File, error) { return pathrs.OpenatInRoot(dir, path) })
 		case !errors.Is(err, unix.EAGAIN):
 			return nil, err
 		}

@@ -102,7 +102,7 @@ func (w *worker) planned(o outcome, now time.Time) plan.Outcome {
 	if o.err == nil {
 		return out
 	}
-	f := plan.Failure{Reason: reason.Of(o.err), Message: o.err.Error(), At: now, Retry: reason.RetryAt(o.err), Away: cri.IsAway(o.err)}
+	f := plan.Failure{Reason: reason.Of(o.err), Message: o.err.Error(), At: now, Retry: reason.RetryAt(o.err), Away: cri.IsAway(o.err), Volume: podstate.VolumeCauseOf(o.err)}
 	out.Failure = &f
 	var left podstate.Unremovable
 	if errors.As(o.err, &left) {
@@ -113,7 +113,7 @@ func (w *worker) planned(o outcome, now time.Time) plan.Outcome {
 		out.Volumes, out.Standing = make(map[string]plan.Failure, len(single)), single.Standing()
 		for _, e := range single {
 			of := f
-			of.Message = e.Error()
+			of.Message, of.Volume, of.Away = e.Error(), podstate.VolumeCauseOf(e), cri.IsAway(e)
 			out.Volumes[e.Volume] = of
 		}
 	}

@@ -142,7 +142,7 @@ func refine(w podstate.Wait, s timeline.Running) podstate.Wait {
 	case timeline.Volume:
 		w.Object = s.Object
 		w.Reason = fmt.Sprintf("volume %s (%s) is not set up yet", s.Object, s.Detail)
-		w.Advice = "if it does not end, look at the server behind the volume and at the node's mounts"
+		w.Advice = "if it does not end, look at what is behind the volume: the node's mounts and the server or disk that has to answer, or who attaches it and its CSI driver on this node"
 	case timeline.Unmount:
 		w.Object = s.Object
 		w.Reason = fmt.Sprintf("volume %s (%s) is not unmounted yet", s.Object, s.Detail)

@@ -8,6 +8,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/limiter"
 )
 
@@ -91,7 +93,7 @@ func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time
 	began := time.Now()
 	resp, err := do(ctx, req, grpc.MaxCallRecvMsgSize(maxMessage))
 	c.metrics.observe(op, began, err)
-	return resp, err
+	return resp, asLost(err)
 }
 
 // parallelLooks is how many looks the runtime gets at once: an overloaded one
@@ -186,20 +188,25 @@ func IsUnsure(err error) bool {
 // things stand: containerd, of a container whose task it cannot delete.
 func IsRefused(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
-// IsAway tells that the connection to the runtime failed, so that the call may
-// not have reached it. gRPC has the same code for what the runtime itself calls
-// unavailable, such as a registry; the words tell them apart.
-func IsAway(err error) bool {
-	if !IsUnavailable(err) {
-		return false
+// lost is an error of the connection to the runtime.
+type lost struct{ error }
+
+func (l lost) Unwrap() error { return l.error }
+
+// GRPCStatus is what the call ended with.
+func (l lost) GRPCStatus() *status.Status { return status.Convert(l.error) }
+
+// asLost marks an error of the connection.
+func asLost(err error) error {
+	if rpc.Broken(err) {
+		return lost{err}
 	}
-	for _, words := range []string{"connection error", "error reading from server", "transport is closing", "the connection is draining", "client connection is closing"} {
-		if strings.Contains(err.Error(), words) {
-			return true
-		}
-	}
-	return false
+	return err
 }
+
+// IsAway tells that the connection to the runtime failed, so that the call may not have reached
+// it: that of a driver is another's.
+func IsAway(err error) bool { return errors.As(err, new(lost)) }
 
 // DialOptions are for connections to a runtime: no encryption on its socket, and
 // a runtime that comes back is found within a second.

@@ -42,12 +42,10 @@ func (p Payload) Validate() error {
 			return err
 		}
 	}
-	files := p.cleaned()
-	for name := range files {
-		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-			if _, ok := files[dir]; ok {
-				return fmt.Errorf("path %q cannot be a file: %q lies below it", dir, name)
-			}
+	names := p.cleaned().names()
+	for _, name := range names {
+		if i, _ := slices.BinarySearch(names, name+"/"); i < len(names) && strings.HasPrefix(names[i], name+"/") {
+			return fmt.Errorf("path %q cannot be a file: %q lies below it", name, names[i])
 		}
 	}
 	return nil
@@ -88,6 +86,23 @@ func (p Payload) cleaned() Payload {
 		out[path.Clean(name)] = p[name]
 	}
 	return out
+}
+
+// names are the paths in order, those in one directory one after the other.
+func (p Payload) names() []string { return slices.Sorted(maps.Keys(p)) }
+
+// Directories is how many of them are made for the files.
+func (p Payload) Directories() int {
+	n, before := 0, ""
+	for _, name := range p.cleaned().names() {
+		same := 0
+		for same < min(len(name), len(before)) && name[same] == before[same] {
+			same++
+		}
+		n += strings.Count(name[same:], "/")
+		before = name
+	}
+	return n
 }
 
 // top lists the top-level names of a cleaned payload.

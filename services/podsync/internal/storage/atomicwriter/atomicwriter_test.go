@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func of(pairs ...string) Payload {
@@ -256,6 +257,108 @@ func TestAWriterThatGoesByThePlantedLinkIsCaught(t *testing.T) {
 	})
 	if err == nil || !strings.Contains(err.Error(), "the file outside became") {
 		t.Errorf("err = %v", err)
+	}
+}
+
+// TestWritingTakesAsLongAsItsPathsAreLong, and not as their square: that would be minutes.
+func TestWritingTakesAsLongAsItsPathsAreLong(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "polylet-atomicwriter-") // a disk takes its time
+	if err != nil {
+		t.Skipf("it needs a directory in memory: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	p := Payload{}
+	for i := range 3 {
+		p[fmt.Sprintf("d/%d/", i)+strings.Repeat("d/", 2000)+"f"] = File{Data: []byte{byte(i)}, Mode: 0o644}
+	}
+	began := time.Now()
+	for again := range 2 {
+		if changed, err := (Writer{Dir: dir}).Write(p); err != nil || changed != (again == 0) {
+			t.Fatalf("changed %v, %.300v", changed, err)
+		}
+	}
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestWhatIsNotOfThePayloadInItIsNotThereAfterAnotherWrite(t *testing.T) {
+	p := of("a-b/x", "1", "a/x", "2", "a/b/y", "3", "a.", "4", "z", "5")
+	for name, spoil := range map[string]func(version string) error{
+		"a file beside": func(v string) error { return os.WriteFile(filepath.Join(v, "a/other"), nil, 0o644) },
+		"a file in another": func(v string) error {
+			return errors.Join(os.MkdirAll(filepath.Join(v, "a/b/c/d"), 0o755), os.WriteFile(filepath.Join(v, "a/b/c/d/e"), nil, 0o644))
+		},
+		"a file is missing":    func(v string) error { return os.Remove(filepath.Join(v, "a-b/x")) },
+		"a directory is gone":  func(v string) error { return os.RemoveAll(filepath.Join(v, "a/b")) },
+		"other content":        func(v string) error { return os.WriteFile(filepath.Join(v, "z"), []byte("6"), 0o644) },
+		"a link for a file":    func(v string) error { return replaced(os.Symlink("a.", filepath.Join(v, "z.")), v, "z") },
+		"a link for directory": func(v string) error { return replaced(os.Symlink("a", filepath.Join(v, "a-b.")), v, "a-b") },
+		"a directory for file": func(v string) error { return replaced(os.Mkdir(filepath.Join(v, "a.."), 0o755), v, "a.") },
+		"a file for directory": func(v string) error { return replaced(os.WriteFile(filepath.Join(v, "a/b."), nil, 0o644), v, "a/b") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if _, err := (Writer{Dir: dir}).Write(p); err != nil {
+				t.Fatal(err)
+			}
+			version, err := os.Readlink(filepath.Join(dir, dataLink))
+			if err := errors.Join(err, spoil(filepath.Join(dir, version))); err != nil {
+				t.Fatal(err)
+			}
+			if changed, err := (Writer{Dir: dir}).Write(p); err != nil || !changed {
+				t.Errorf("changed %v, %v", changed, err)
+			}
+			if got, want := visible(t, dir), contents(p); !maps.Equal(got, want) {
+				t.Errorf("seen is %v, want %v", got, want)
+			}
+			if changed, err := (Writer{Dir: dir}).Write(p); err != nil || changed {
+				t.Errorf("once more: changed %v, %v", changed, err)
+			}
+		})
+	}
+}
+
+// TestADirectoryThatSomebodyMountsOnStays: a container may have it made in the volume, and what is
+// mounted on it would go with it.
+func TestADirectoryThatSomebodyMountsOnStays(t *testing.T) {
+	dir, p := t.TempDir(), of("a/x", "1")
+	if _, err := (Writer{Dir: dir}).Write(p); err != nil {
+		t.Fatal(err)
+	}
+	point := filepath.Join(dir, "a/b/c")
+	if err := os.MkdirAll(point, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := (Writer{Dir: dir}).Write(p); err != nil || changed {
+		t.Errorf("changed %v, %v", changed, err)
+	}
+	if _, err := os.Stat(point); err != nil {
+		t.Error(err)
+	}
+}
+
+// replaced puts what was made beside a name, with a dot behind it, in its place.
+func replaced(made error, dir, name string) error {
+	at := filepath.Join(dir, name)
+	return errors.Join(made, os.RemoveAll(at), os.Rename(at+".", at))
+}
+
+func TestTheDirectoriesOfAPayloadAreCountedOnce(t *testing.T) {
+	for _, c := range []struct {
+		want  int
+		names []string
+	}{
+		{0, nil}, {0, []string{"a", "b"}}, {1, []string{"a/x", "a/y", "a-b"}}, {3, []string{"a/b/x", "a/c/x", "a//b/y"}},
+		{4, []string{"a/x", "a-b/x", "a.b/x", "a/b/x"}}, {5, []string{"ab/cd/x", "ab/ce/x", "a/cd/x"}},
+	} {
+		p := Payload{}
+		for _, name := range c.names {
+			p[name] = File{}
+		}
+		if got := p.Directories(); got != c.want {
+			t.Errorf("%q: %d, want %d", c.names, got, c.want)
+		}
 	}
 }
 

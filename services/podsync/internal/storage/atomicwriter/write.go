@@ -1,7 +1,6 @@
 package atomicwriter
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -111,30 +110,6 @@ func isVersion(name string) bool {
 	return strings.HasPrefix(name, "..") && name != dataLink && name != newLink && len(name) > 2 && !strings.Contains(name, "/")
 }
 
-// same compares what is on the disk with what is to be there.
-func (t *transaction) same(current string) bool {
-	found := 0
-	err := fs.WalkDir(t.root.FS(), current, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		want, ok := t.files[strings.TrimPrefix(name, current+"/")]
-		if !ok || !d.Type().IsRegular() {
-			return fs.ErrInvalid
-		}
-		have, err := t.root.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(have, want.Data) {
-			return fs.ErrInvalid
-		}
-		found++
-		return nil
-	})
-	return err == nil && found == len(t.files)
-}
-
 // swap writes a new directory and points ..data to it.
 func (t *transaction) swap() (string, error) {
 	if err := t.at("make directory"); err != nil {
@@ -149,13 +124,8 @@ func (t *transaction) swap() (string, error) {
 	if err := t.root.Chmod(dir, 0o755); err != nil {
 		return "", err
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.files)) {
-		if err := t.at("write file"); err != nil {
-			return "", err
-		}
-		if err := t.file(dir, name); err != nil {
-			return "", err
-		}
+	if err := t.write(dir); err != nil {
+		return "", err
 	}
 	if t.Finish != nil {
 		if err := t.at("finish"); err != nil {
@@ -189,29 +159,6 @@ func (t *transaction) rename() error {
 		}
 	}
 	return t.root.Rename(newLink, dataLink)
-}
-
-// file writes one file with exactly its mode and owner, whatever the umask.
-func (t *transaction) file(dir, name string) error {
-	f := t.files[name]
-	full := path.Join(dir, name)
-	for parent := path.Dir(name); parent != "."; parent = path.Dir(parent) {
-		if err := t.root.MkdirAll(path.Join(dir, parent), 0o755); err != nil {
-			return err
-		}
-		if err := t.root.Chmod(path.Join(dir, parent), 0o755); err != nil {
-			return err
-		}
-	}
-	if err := t.root.WriteFile(full, f.Data, fs.FileMode(f.Mode).Perm()); err != nil {
-		return err
-	}
-	if f.UID != nil {
-		if err := t.root.Chown(full, int(*f.UID), -1); err != nil {
-			return err
-		}
-	}
-	return t.root.Chmod(full, fs.FileMode(f.Mode).Perm())
 }
 
 // link makes the missing top-level symlinks.

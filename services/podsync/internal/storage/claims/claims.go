@@ -56,13 +56,13 @@ const protected = "kubernetes.io/pvc-protection"
 func (r Reference) Check(pod *v1.Pod, claim *v1.PersistentVolumeClaim) error {
 	switch {
 	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, protected):
-		return r.Failed(errors.New("PVC is being deleted"))
+		return podstate.VolumeClaimEnding.Wrap(r.Failed(errors.New("PVC is being deleted")))
 	case claim.Status.Phase != v1.ClaimBound:
-		return r.Failed(errors.New("PVC is not bound"))
+		return podstate.VolumeNotBound.Wrap(r.Failed(errors.New("PVC is not bound")))
 	case claim.Spec.VolumeName == "":
-		return r.Failed(errors.New("PVC has empty pvc.Spec.VolumeName"))
+		return podstate.VolumeNotBound.Wrap(r.Failed(errors.New("PVC has empty pvc.Spec.VolumeName")))
 	case r.Ephemeral:
-		return ephemeral.VolumeIsForPod(pod, claim)
+		return podstate.VolumeOthersPod.Wrap(ephemeral.VolumeIsForPod(pod, claim))
 	}
 	return nil
 }
@@ -71,9 +71,9 @@ func (r Reference) Check(pod *v1.Pod, claim *v1.PersistentVolumeClaim) error {
 func (r Reference) CheckVolume(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) error {
 	switch of := pv.Spec.ClaimRef; {
 	case of == nil:
-		return r.Failed(fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name))
+		return podstate.VolumeNotBound.Wrap(r.Failed(fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name)))
 	case of.UID != claim.UID:
-		return r.Failed(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, of.UID, claim.UID))
+		return podstate.VolumeOthersClaim.Wrap(r.Failed(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, of.UID, claim.UID)))
 	}
 	return nil
 }
@@ -88,9 +88,9 @@ func CheckMode(pod *v1.Pod, volume string, pv *v1.PersistentVolume) error {
 	mounted, asDevice := uses(pod, volume)
 	switch {
 	case mounted && mode != v1.PersistentVolumeFilesystem:
-		return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", volume, mode)
+		return podstate.VolumeMode.Wrap(fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", volume, mode))
 	case asDevice && mode != v1.PersistentVolumeBlock:
-		return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", volume, mode)
+		return podstate.VolumeMode.Wrap(fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", volume, mode))
 	}
 	return nil
 }
@@ -121,13 +121,13 @@ func uses(pod *v1.Pod, volume string) (mounted, asDevice bool) {
 // CheckNode says why a volume cannot be used on a node with these labels; nil when it can.
 func CheckNode(pv *v1.PersistentVolume, labels map[string]string) error {
 	if err := volumehelpers.CheckNodeAffinity(pv, labels); err != nil {
-		return &podstate.VolumeStep{Step: "MountVolume.NodeAffinity check", Err: err}
+		return podstate.VolumeOtherNode.Wrap(&podstate.VolumeStep{Step: "MountVolume.NodeAffinity check", Err: err})
 	}
 	return nil
 }
 
 // ErrInUse says that another pod uses a volume that only one may use.
-var ErrInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+var ErrInUse = podstate.VolumeInUse.Wrap(errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
 
 // ForOnePod says whether only one pod at a time may use a volume: its only access mode
 // says so. When there are several, nobody knows which one a pod means.
@@ -157,5 +157,5 @@ func CheckNoOptions(pv *v1.PersistentVolume) error {
 	if len(MountOptions(pv)) == 0 {
 		return nil
 	}
-	return &podstate.VolumeStep{Step: "MountVolume.MountOptionSupport check", Err: errors.New("mount options are not supported for this volume type")}
+	return podstate.VolumeOptions.Wrap(&podstate.VolumeStep{Step: "MountVolume.MountOptionSupport check", Err: errors.New("mount options are not supported for this volume type")})
 }

@@ -38,6 +38,54 @@ func volume() *v1.PersistentVolume {
 }
 
 // says compares an error with what it should say; empty for none.
+func TestWhatKeepsAClaimsVolumeHasItsCause(t *testing.T) {
+	r, _ := Of(pod(), byClaim("c"))
+	own, _ := Of(pod(), &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
+	check := func(change func(*v1.PersistentVolumeClaim)) error {
+		claim := bound()
+		change(claim)
+		return r.Check(pod(), claim)
+	}
+	with := func(change func(*v1.PersistentVolume)) *v1.PersistentVolume {
+		pv := volume()
+		change(pv)
+		return pv
+	}
+	block := ptr.To(v1.PersistentVolumeBlock)
+	mounting := pod()
+	mounting.Spec.Containers = []v1.Container{{VolumeMounts: []v1.VolumeMount{{Name: "v"}}}}
+	mapping := pod()
+	mapping.Spec.Containers = []v1.Container{{VolumeDevices: []v1.VolumeDevice{{Name: "v"}}}}
+	nowhere := &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "k", Operator: v1.NodeSelectorOpExists}}}}}}
+	for name, c := range map[string]struct {
+		err  error
+		want podstate.VolumeCause
+	}{
+		"not bound":         {check(func(c *v1.PersistentVolumeClaim) { c.Status.Phase = v1.ClaimPending }), podstate.VolumeNotBound},
+		"bound to nothing":  {check(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "" }), podstate.VolumeNotBound},
+		"half bound":        {r.CheckVolume(bound(), with(func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil })), podstate.VolumeNotBound},
+		"going":             {check(func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }), podstate.VolumeClaimEnding},
+		"another's volume":  {r.CheckVolume(bound(), with(func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.UID = "other" })), podstate.VolumeOthersClaim},
+		"not the pod's":     {own.Check(pod(), bound()), podstate.VolumeOthersPod},
+		"a device, mounted": {CheckMode(mounting, "v", with(func(pv *v1.PersistentVolume) { pv.Spec.VolumeMode = block })), podstate.VolumeMode},
+		"mapped, no device": {CheckMode(mapping, "v", volume()), podstate.VolumeMode},
+		"of other nodes":    {CheckNode(with(func(pv *v1.PersistentVolume) { pv.Spec.NodeAffinity = nowhere }), nil), podstate.VolumeOtherNode},
+		"mount options":     {CheckNoOptions(with(func(pv *v1.PersistentVolume) { pv.Spec.MountOptions = []string{"ro"} })), podstate.VolumeOptions},
+		"for one pod":       {ErrInUse, podstate.VolumeInUse},
+		"of no known kind":  {CheckKind(with(func(pv *v1.PersistentVolume) { pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{} })), podstate.VolumeUnsupported},
+		"of flexVolume": {CheckKind(with(func(pv *v1.PersistentVolume) {
+			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{FlexVolume: &v1.FlexPersistentVolumeSource{}}
+		})), podstate.VolumeUnsupported},
+		"a device, but none": {CheckKind(with(func(pv *v1.PersistentVolume) {
+			pv.Spec.VolumeMode, pv.Spec.PersistentVolumeSource = block, v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
+		})), podstate.VolumeNoDevice},
+	} {
+		if got := podstate.VolumeCauseOf(c.err); got != c.want {
+			t.Errorf("%s: %v: cause %d, want %d", name, c.err, got, c.want)
+		}
+	}
+}
+
 func says(t *testing.T, err error, want string) {
 	t.Helper()
 	if got := text(err); got != want {
@@ -58,9 +106,10 @@ func TestAVolumeNamesItsClaimByItselfOrByThePod(t *testing.T) {
 		want   Reference
 		is     bool
 	}{
-		"a claim":          {byClaim("c"), Reference{Namespace: "ns", Name: "c", ReadOnly: true}, true},
-		"a claim of a pod": {&v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}, Reference{Namespace: "ns", Name: "p-v", Ephemeral: true}, true},
-		"neither":          {&v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, Reference{}, false},
+		"a claim":             {byClaim("c"), Reference{Namespace: "ns", Name: "c", ReadOnly: true}, true},
+		"a claim of a pod":    {&v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}, Reference{Namespace: "ns", Name: "p-v", Ephemeral: true}, true},
+		"none, of before CSI": {&v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Cinder: &v1.CinderVolumeSource{VolumeID: "x", ReadOnly: true}}}, Reference{ReadOnly: true}, true},
+		"neither":             {&v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, Reference{}, false},
 	} {
 		if got, is := Of(pod(), c.volume); got != c.want || is != c.is {
 			t.Errorf("%s: %+v, %v", name, got, is)
@@ -137,6 +186,7 @@ func TestContainersUseAVolumeAsItsModeSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, pv := pod(), volume()
 			p.Spec.InitContainers, pv.Spec.VolumeMode = []v1.Container{c.container}, c.mode
+			p.Spec.Containers = []v1.Container{{Name: "another"}} // which does not use it
 			says(t, CheckMode(p, "v", pv), c.want)
 			if got := Used(p)["v"]; got != (name != "by nobody") {
 				t.Errorf("used: %v", got)
@@ -189,6 +239,10 @@ func TestMountOptionsAreOnceEachAndTheAnnotationComesFirst(t *testing.T) {
 	if got := MountOptions(pv); !slices.Equal(got, []string{"noexec", "ro"}) {
 		t.Errorf("%v", got)
 	}
+	pv.Spec.MountOptions = []string{"", "ro", "noexec"}
+	if got := MountOptions(pv); !slices.Equal(got, []string{"noexec", "ro"}) || !slices.Equal(pv.Spec.MountOptions, []string{"", "ro", "noexec"}) {
+		t.Errorf("%v; the volume itself has %v by now", got, pv.Spec.MountOptions)
+	}
 	says(t, &podstate.VolumeError{Volume: "v", Err: CheckNoOptions(pv)}, `MountVolume.MountOptionSupport check failed for volume "v" : mount options are not supported for this volume type`)
 	pv.Annotations = map[string]string{v1.MountOptionAnnotation: ""}
 	if got := MountOptions(pv); len(got) != 0 {
@@ -220,8 +274,14 @@ func TestAKindThatIsNotSupportedIsNamed(t *testing.T) {
 		says(t, CheckKind(pv), c.want)
 	}
 	pv := volume()
+	pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeFilesystem)
+	says(t, CheckKind(pv), "")
 	pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
 	says(t, CheckKind(pv), "PersistentVolume pv has volumeMode Block, which volumes of the kind hostPath do not have")
-	pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{}}
-	says(t, CheckKind(pv), "")
+	for _, source := range []v1.PersistentVolumeSource{
+		{CSI: &v1.CSIPersistentVolumeSource{}}, {Local: &v1.LocalVolumeSource{}}, {ISCSI: &v1.ISCSIPersistentVolumeSource{}}, {FC: &v1.FCVolumeSource{}},
+	} {
+		pv.Spec.PersistentVolumeSource = source
+		says(t, CheckKind(pv), "")
+	}
 }

@@ -41,6 +41,10 @@ func TestWhatIsDoneAboutAVolumeThatIsLargerFollowsFromItsClaim(t *testing.T) {
 		"an old controller":                    {claim: sized("2Gi", "1Gi", "", ""), want: Growth{Ask: true}},
 		"an old controller, another node":      {claim: sized("2Gi", "2Gi", "", ""), want: Growth{Ask: true, Told: true}},
 		"pending":                              {claim: sized("2Gi", "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending), want: Growth{Ask: true, Recovers: true}},
+		"pending, and nothing says how much":   {claim: sized("2Gi", "1Gi", "", v1.PersistentVolumeClaimNodeResizePending), want: Growth{Ask: true, Recovers: true}},
+		"pending, and the claim has the size":  {claim: sized("2Gi", "2Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending), want: Growth{Ask: true, Recovers: true}},
+		"more is wanted by now":                {claim: sized("3Gi", "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInProgress), want: Growth{Ask: true, Recovers: true}},
+		"it failed, and more is wanted by now": {claim: sized("3Gi", "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInProgress), failed: true, want: Growth{Ask: true, Recovers: true, LetGo: true}},
 		"in progress":                          {claim: sized("2Gi", "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInProgress), want: Growth{Ask: true, Recovers: true}},
 		"less is given than the volume has":    {claim: sized("1500Mi", "1Gi", "1500Mi", v1.PersistentVolumeClaimNodeResizePending), want: Growth{Ask: true, Recovers: true}, to: "1500Mi"},
 		"infeasible":                           {claim: sized("2Gi", "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInfeasible), want: Growth{Recovers: true}},
@@ -74,6 +78,7 @@ func TestAClaimIsExpectedToChangeWhileItGrows(t *testing.T) {
 		{sized("1Gi", "1Gi", "", ""), false},
 		{sized("2Gi", "1Gi", "", ""), true},
 		{sized("2Gi", "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending), true},
+		{sized("1Gi", "1Gi", "1Gi", v1.PersistentVolumeClaimNodeResizePending), true},
 		{sized("2Gi", "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInfeasible), false},
 		{sized("2Gi", "1Gi", "2Gi", v1.PersistentVolumeClaimControllerResizeInfeasible), false},
 	} {
@@ -109,5 +114,47 @@ func TestAClaimsStatusSaysHowItsGrowthWent(t *testing.T) {
 	if Size(claim).String() != "1Gi" || !slices.Equal(claim.Status.Conditions, before.Status.Conditions) ||
 		claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] != v1.PersistentVolumeClaimNodeResizePending {
 		t.Errorf("the claim itself was changed: %+v", claim.Status)
+	}
+}
+
+// TestAClaimThatSaysNothingYetIsGivenWhatIsToBeSaid: a controller may have written none of it.
+func TestAClaimThatSaysNothingYetIsGivenWhatIsToBeSaid(t *testing.T) {
+	claim := sized("2Gi", "", "", "")
+	if got := Begun(claim).Status.AllocatedResourceStatuses[v1.ResourceStorage]; got != v1.PersistentVolumeClaimNodeResizeInProgress {
+		t.Errorf("begun: %s", got)
+	}
+	if got := Size(Grown(claim, resource.MustParse("2Gi"))); got.String() != "2Gi" {
+		t.Errorf("grown to %s", got)
+	}
+}
+
+// TestWhatAClaimSaysOfOtherThingsStays, and of its growth nothing does once it has grown.
+func TestWhatAClaimSaysOfOtherThingsStays(t *testing.T) {
+	claim := sized("2Gi", "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending)
+	claim.Status.AllocatedResourceStatuses["other"] = v1.PersistentVolumeClaimNodeResizePending
+	claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{
+		{Type: v1.PersistentVolumeClaimResizing}, {Type: v1.PersistentVolumeClaimFileSystemResizePending}, {Type: "Other"},
+		{Type: v1.PersistentVolumeClaimControllerResizeError}, {Type: v1.PersistentVolumeClaimNodeResizeError},
+	}
+	s := Grown(claim, resource.MustParse("2Gi")).Status
+	if len(s.Conditions) != 1 || s.Conditions[0].Type != "Other" {
+		t.Errorf("it says of itself %+v", s.Conditions)
+	}
+	if len(s.AllocatedResourceStatuses) != 1 || s.AllocatedResourceStatuses["other"] != v1.PersistentVolumeClaimNodeResizePending {
+		t.Errorf("it says how far it has come %v", s.AllocatedResourceStatuses)
+	}
+}
+
+// TestThatAClaimCouldNotBeGrownIsSaidFromWhenItCouldNot: once, until it was otherwise meanwhile.
+func TestThatAClaimCouldNotBeGrownIsSaidFromWhenItCouldNot(t *testing.T) {
+	first, later := metav1.Unix(100, 0), metav1.Unix(200, 0)
+	claim := NotGrown(sized("2Gi", "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending), errors.New("no"), false, first)
+	if c := NotGrown(claim, errors.New("no"), false, later).Status.Conditions; len(c) != 1 || !c[0].LastTransitionTime.Equal(&first) {
+		t.Errorf("said again: %+v", c)
+	}
+	claim.Status.Conditions[0].Status = v1.ConditionFalse
+	if c := NotGrown(claim, errors.New("never"), false, later).Status.Conditions; len(c) != 1 || c[0].Status != v1.ConditionTrue ||
+		!c[0].LastTransitionTime.Equal(&later) || c[0].Message != "failed to expand pvc with never" {
+		t.Errorf("said anew: %+v", c)
 	}
 }

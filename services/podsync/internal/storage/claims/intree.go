@@ -7,6 +7,8 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	csitranslation "k8s.io/csi-translation-lib"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // vsphereStoragePolicy is the attribute in which vSphere's driver is told a storage policy.
@@ -24,7 +26,7 @@ func Translate(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	}
 	translated, err := t.TranslateInTreePVToCSI(logr.Discard(), pv)
 	if err != nil {
-		return nil, fmt.Errorf("failed to translate in-tree pv to CSI: %w", err)
+		return nil, podstate.VolumeSpec.Wrap(fmt.Errorf("failed to translate in-tree pv to CSI: %w", err))
 	}
 	return translated, nil
 }
@@ -43,7 +45,7 @@ func Inline(namespace string, v *v1.Volume) (pv *v1.PersistentVolume, called str
 	}
 	pv, err = csitranslation.New().TranslateInTreeInlineVolumeToCSI(logr.Discard(), v, namespace)
 	if err != nil {
-		return nil, "", fmt.Errorf("failed to translate in-tree inline volume to CSI: %w", err)
+		return nil, "", podstate.VolumeSpec.Wrap(fmt.Errorf("failed to translate in-tree inline volume to CSI: %w", err))
 	}
 	if policy != "" {
 		pv.Spec.CSI.VolumeAttributes[vsphereStoragePolicy] = policy

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // The kinds of volumes that a claim may be bound to here.
@@ -43,12 +45,12 @@ func CheckKind(pv *v1.PersistentVolume) error {
 	switch kind := Kind(pv); kind {
 	case HostPath, Local, CSI, NFS, ISCSI, FC:
 	case "flexVolume":
-		return fmt.Errorf("PersistentVolume %s is of the kind flexVolume, which this node does not run; use a CSI driver", pv.Name)
+		return podstate.VolumeUnsupported.Wrap(fmt.Errorf("PersistentVolume %s is of the kind flexVolume, which this node does not run; use a CSI driver", pv.Name))
 	default:
-		return fmt.Errorf("PersistentVolume %s is of the kind %s, which this node does not support; use csi, nfs, iscsi, fc, hostPath or local", pv.Name, kind)
+		return podstate.VolumeUnsupported.Wrap(fmt.Errorf("PersistentVolume %s is of the kind %s, which this node does not support; use csi, nfs, iscsi, fc, hostPath or local", pv.Name, kind))
 	}
 	if IsDevice(pv) && !IsDisk(pv) && pv.Spec.CSI == nil && pv.Spec.Local == nil {
-		return fmt.Errorf("PersistentVolume %s has volumeMode Block, which volumes of the kind %s do not have", pv.Name, Kind(pv))
+		return podstate.VolumeNoDevice.Wrap(fmt.Errorf("PersistentVolume %s has volumeMode Block, which volumes of the kind %s do not have", pv.Name, Kind(pv)))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
@@ -22,7 +23,7 @@ func asWaitForAttach(err error) error {
 
 // errNoController is why a node attaches nothing. A kubelet does not either, since CSI
 // drivers' volumes are attached by what watches VolumeAttachments, which nodes may not make.
-var errNoController = errors.New("attaching volumes from the kubelet is not supported; set enableControllerAttachDetach to true, and the control plane attaches them")
+var errNoController = podstate.VolumeNoController.Wrap(errors.New("attaching volumes from the kubelet is not supported; set enableControllerAttachDetach to true, and the control plane attaches them"))
 
 // Attach implements volume.Attacher: it tells that the volume is in use, so that nobody
 // detaches it, and waits until the Node object shows that, and that it is attached.
@@ -75,7 +76,7 @@ func isAttached(node *v1.Node, name v1.UniqueVolumeName) bool {
 func (c *Volumes) awaitAttached(ctx context.Context, w *wanted, said <-chan struct{}) (again bool, err error) {
 	for {
 		changed := c.inUse.next()
-		missing := c.notAttached(uniqueName(w.id()))
+		why, missing := c.notAttached(uniqueName(w.id()))
 		if missing == nil {
 			return false, nil
 		}
@@ -85,9 +86,9 @@ func (c *Volumes) awaitAttached(ctx context.Context, w *wanted, said <-chan stru
 			return true, nil
 		case <-ctx.Done():
 			if c.noRoom(ctx, w) {
-				missing = fmt.Errorf("%w: %w", podstate.ErrNoRoomToAttach, missing)
+				why, missing = podstate.VolumeNoRoom, fmt.Errorf("%w: %w", podstate.ErrNoRoomToAttach, missing)
 			}
-			return false, asWaitForAttach(fmt.Errorf("%w: %w", missing, context.Cause(ctx)))
+			return false, asWaitForAttach(why.Wrap(fmt.Errorf("%w: %w", missing, context.Cause(ctx))))
 		}
 	}
 }
@@ -98,24 +99,24 @@ func needsAttachment(object *storagev1.CSIDriver) bool {
 	return object.Spec.AttachRequired == nil || *object.Spec.AttachRequired
 }
 
-// notAttached says what the Node object does not show yet of a volume; nil when it may be
-// used.
-func (c *Volumes) notAttached(name v1.UniqueVolumeName) error {
+// notAttached says what the Node object does not show yet of a volume, and of what kind that
+// is; nil when it may be used.
+func (c *Volumes) notAttached(name v1.UniqueVolumeName) (podstate.VolumeCause, error) {
 	told := c.inUse.isTold(name) // before the Node is looked at: an older one may name it from earlier
 	node := c.deps.Node.Object()
 	switch {
 	case node == nil:
-		return errors.New("this node's object has not been read yet")
+		return podstate.VolumeNodeUnread, errors.New("this node's object has not been read yet")
 	case !told || !inNode(node, name):
-		return fmt.Errorf("volume %s has not been added to the list of VolumesInUse in the node's volume status", name)
+		return podstate.VolumeNotTold, fmt.Errorf("volume %s has not been added to the list of VolumesInUse in the node's volume status", name)
 	case !isAttached(node, name):
-		who := "the attach-detach controller and the driver's external-attacher attach it"
+		why, who := podstate.VolumeNotAttached, "the attach-detach controller and the driver's external-attacher attach it"
 		if isDisk(name) {
-			who = "the attach-detach controller says when it may be used here"
+			why, who = podstate.VolumeDiskNotAttached, "the attach-detach controller says when it may be used here"
 		}
-		return fmt.Errorf("volume %s is not attached according to node status; %s", name, who)
+		return why, fmt.Errorf("volume %s is not attached according to node status; %s", name, who)
 	}
-	return nil
+	return podstate.VolumeUnknown, nil
 }
 
 // attachment is what the attachment of a volume says to those who publish it; nil when
@@ -127,8 +128,10 @@ func (c *Volumes) attachment(ctx context.Context, w *wanted, object *storagev1.C
 	id, handle := w.data.AttachmentID, w.data.VolumeHandle
 	a, err := c.deps.Objects.VolumeAttachment(ctx, w.pod.UID, w.pod.Namespace, id)
 	switch {
+	case err != nil && !apierrors.IsNotFound(err):
+		return nil, asWaitForAttach(volume.FromCluster(fmt.Errorf(getError, handle, id, err)))
 	case err != nil:
-		err = fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, id, err)
+		err = fmt.Errorf(getError, handle, id, err)
 	case a.DeletionTimestamp != nil:
 		err = errors.New("volume attachment is being deleted")
 	case a.Status.Attached:
@@ -138,5 +141,7 @@ func (c *Volumes) attachment(ctx context.Context, w *wanted, object *storagev1.C
 	default:
 		err = fmt.Errorf("volume %s is not attached for volume attachment %s", handle, id)
 	}
-	return nil, asWaitForAttach(err)
+	return nil, asWaitForAttach(podstate.VolumeNotAttached.Wrap(err))
 }
+
+const getError = "volume %s has GET error for volume attachment %s: %w"

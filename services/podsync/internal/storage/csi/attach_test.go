@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
@@ -61,12 +62,16 @@ func TestAVolumeIsUsedOnceTheNodeShowsThatItIsInUseAndAttached(t *testing.T) {
 	if _, told := next.Changed[nameOf]; err != nil || !told {
 		t.Fatal(next, err)
 	}
-	b.shows(false, true)
-	b.shows(true, false)
-	select {
-	case err := <-done:
-		t.Fatalf("it may be used before it is attached: %v", err)
-	default:
+	for _, is := range []struct{ inUse, attached bool }{{false, true}, {true, false}} {
+		b.shows(is.inUse, is.attached)
+		if _, missing := b.notAttached(nameOf); missing == nil {
+			t.Errorf("it counts as usable when it is %+v", is)
+		}
+		select {
+		case err := <-done:
+			t.Fatalf("it may be used when it is %+v: %v", is, err)
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
 	b.shows(true, true)
 	if err := <-done; err != nil {
@@ -136,10 +141,11 @@ func TestWhatAVolumeWaitsForIsSaid(t *testing.T) {
 	for _, c := range []struct {
 		prepare func(b *bench)
 		want    string
+		cause   podstate.VolumeCause
 	}{
-		{func(*bench) {}, "this node's object has not been read yet: the pod was deleted"},
-		{func(b *bench) { b.shows(false, true) }, "volume kubernetes.io/csi/csi.example.com^h/1 has not been added to the list of VolumesInUse in the node's volume status"},
-		{func(b *bench) { b.shows(true, false) }, "volume kubernetes.io/csi/csi.example.com^h/1 is not attached according to node status"},
+		{func(*bench) {}, "this node's object has not been read yet: the pod was deleted", podstate.VolumeNodeUnread},
+		{func(b *bench) { b.shows(false, true) }, "volume kubernetes.io/csi/csi.example.com^h/1 has not been added to the list of VolumesInUse in the node's volume status", podstate.VolumeNotTold},
+		{func(b *bench) { b.shows(true, false) }, "volume kubernetes.io/csi/csi.example.com^h/1 is not attached according to node status", podstate.VolumeNotAttached},
 	} {
 		b := newAttaching(t)
 		c.prepare(b)
@@ -150,6 +156,9 @@ func TestWhatAVolumeWaitsForIsSaid(t *testing.T) {
 		if !errors.Is(err, reason) || !strings.HasPrefix(said, `MountVolume.WaitForAttach failed for volume "v" : `) || !strings.Contains(said, c.want) {
 			t.Errorf("said is %s", said)
 		}
+		if got := podstate.VolumeCauseOf(err); got != c.cause {
+			t.Errorf("%s: cause %d, want %d", said, got, c.cause)
+		}
 		b.Forget("uid-1")
 		b.shows(true, false)
 		b.nothing(t) // also not in use any more
@@ -159,14 +168,17 @@ func TestWhatAVolumeWaitsForIsSaid(t *testing.T) {
 func TestAnAttachmentThatIsNotThereKeepsAVolumeFromBeingStaged(t *testing.T) {
 	id := "csi-" + sum(handleOf+driverOf+"n1")
 	for _, c := range []struct {
-		status *storagev1.VolumeAttachmentStatus
-		want   string
+		status    *storagev1.VolumeAttachmentStatus
+		want      string
+		detaching bool
 	}{
-		{nil, "volume h/1 has GET error for volume attachment " + id + `: volumeattachments.storage.k8s.io "` + id + `" not found`},
-		{&storagev1.VolumeAttachmentStatus{}, "volume h/1 is not attached for volume attachment " + id},
-		{&storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no room"}}, "no room"},
+		{nil, "volume h/1 has GET error for volume attachment " + id + `: volumeattachments.storage.k8s.io "` + id + `" not found`, false},
+		{&storagev1.VolumeAttachmentStatus{}, "volume h/1 is not attached for volume attachment " + id, false},
+		{&storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no room"}}, "no room", false},
+		{&storagev1.VolumeAttachmentStatus{Attached: true}, "volume attachment is being deleted", true},
 	} {
 		b := newAttaching(t)
+		b.cluster.detaching = c.detaching
 		b.shows(true, true)
 		if c.status != nil {
 			b.cluster.attachments[id] = *c.status
@@ -175,6 +187,9 @@ func TestAnAttachmentThatIsNotThereKeepsAVolumeFromBeingStaged(t *testing.T) {
 		if said := (&podstate.VolumeError{Volume: "v", Err: err}).Error(); said != `MountVolume.WaitForAttach failed for volume "v" : `+c.want {
 			t.Errorf("said is %s", said)
 		}
+		if got := podstate.VolumeCauseOf(err); got != podstate.VolumeNotAttached {
+			t.Errorf("%v: cause %d", err, got)
+		}
 		b.called(t)
 		b.Forget("uid-1")
 		b.nothing(t)
@@ -182,24 +197,82 @@ func TestAnAttachmentThatIsNotThereKeepsAVolumeFromBeingStaged(t *testing.T) {
 }
 
 func TestWhatARunHasPublishedTheNextDoesNotWaitFor(t *testing.T) {
+	for name, of := range map[string]struct {
+		setUp func(*bench, *testing.T, types.UID) error
+		end   func(*bench, *testing.T, types.UID)
+	}{
+		"a file system": {(*bench).setUp, (*bench).end},
+		"a device":      {(*bench).mapDeviceOf, (*bench).unmap},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newAttaching(t)
+			b.attached(nil)
+			b.shows(true, true)
+			if err := of.setUp(b, t, "uid-1"); err != nil {
+				t.Fatal(err)
+			}
+			b.Volumes = b.restarted(t)
+			b.register(t)
+			b.shows(false, false)
+			<-b.inUse.known
+			if _, told := b.inUse.told.Get(nameOf); !told {
+				t.Error("it may be detached though a pod has it")
+			}
+			waits := make(chan error, 1)
+			go func() { waits <- of.setUp(b, t, "uid-1") }()
+			select {
+			case err := <-waits:
+				if err != nil {
+					t.Fatal(err)
+				}
+			case <-time.After(30 * time.Second):
+				t.Error("it is waited for")
+				b.shows(true, true)
+				<-waits
+			}
+			of.end(b, t, "uid-1")
+			b.shows(true, false)
+			b.nothing(t)
+		})
+	}
+}
+
+// TestWhatIsAttachedStaysInUseThoughItsDriverNeedsNoAttachmentAnyMore: a newer version of its pod
+// asks for it again, and it would be detached while it is mounted.
+func TestWhatIsAttachedStaysInUseThoughItsDriverNeedsNoAttachmentAnyMore(t *testing.T) {
 	b := newAttaching(t)
 	b.attached(nil)
 	b.shows(true, true)
 	if err := b.setUp(t, "uid-1"); err != nil {
 		t.Fatal(err)
 	}
-	b.Volumes = b.restarted(t)
-	b.register(t)
-	b.shows(false, false)
-	<-b.inUse.known
-	if _, told := b.inUse.told.Get(nameOf); !told {
-		t.Error("it may be detached though a pod has it")
-	}
+	needsNone := b.cluster.driver.DeepCopy()
+	needsNone.Spec.AttachRequired = new(bool)
+	b.cluster.set(needsNone)
 	if err := b.setUp(t, "uid-1"); err != nil {
 		t.Fatal(err)
 	}
+	if names, err := b.inUseNow(t); err != nil || !slices.Equal(names, []v1.UniqueVolumeName{nameOf}) {
+		t.Errorf("in use are %v, %v", names, err)
+	}
 	b.end(t, "uid-1")
-	b.shows(true, false)
+	b.nothing(t)
+}
+
+// TestAVolumeOfADriverThatTheClusterSaysNothingOfIsAttachedAndPublished: its CSIDriver may be left
+// out.
+func TestAVolumeOfADriverThatTheClusterSaysNothingOfIsAttachedAndPublished(t *testing.T) {
+	b := newAttaching(t)
+	b.cluster.set(nil)
+	b.attached(map[string]string{"lun": "7"})
+	b.shows(true, true)
+	if err := b.setUp(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.driver.Published()[0].GetPublishContext(); p["lun"] != "7" {
+		t.Errorf("published with %v", p)
+	}
+	b.end(t, "uid-1")
 	b.nothing(t)
 }
 
@@ -262,7 +335,7 @@ func TestWhereNoControllerAttachesAVolumeSaysSo(t *testing.T) {
 	b.shows(false, false)
 	err := b.Attach(t.Context(), b.claimOf("uid-1"))
 	failed := podstate.VolumeErrors{{Volume: "v", Err: err}}
-	if want := `AttachVolume.Attach failed for volume "v" : attaching volumes from the kubelet is not supported`; !strings.HasPrefix(failed.Error(), want) || failed.EventReason() != "FailedAttachVolume" {
+	if want := `AttachVolume.Attach failed for volume "v" : attaching volumes from the kubelet is not supported`; !strings.HasPrefix(failed.Error(), want) || failed.EventReason() != "FailedAttachVolume" || podstate.VolumeCauseOf(err) != podstate.VolumeNoController {
 		t.Errorf("%s: %v", failed.EventReason(), failed)
 	}
 	b.cluster.driver.Spec.AttachRequired = new(bool)
@@ -298,7 +371,7 @@ func TestANodeOfBeforeAVolumeWasToldOfAgainDoesNotSayThatItIsInUse(t *testing.T)
 		node.Store(&v1.Node{})
 		c.NodeChanged()
 	}
-	if err := c.notAttached(nameOf); err == nil || !strings.Contains(err.Error(), "has not been added to the list of VolumesInUse") {
+	if why, err := c.notAttached(nameOf); why != podstate.VolumeNotTold || err == nil || !strings.Contains(err.Error(), "has not been added to the list of VolumesInUse") {
 		t.Errorf("it may be used, and the Node does not name it: %v", err)
 	}
 }

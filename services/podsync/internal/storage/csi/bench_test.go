@@ -33,12 +33,15 @@ const driverOf = "csi.example.com"
 
 // cluster is an apiserver with one CSIDriver and some secrets.
 type cluster struct {
-	mu      sync.Mutex // of driver, where it changes while it is read
+	mu      sync.Mutex // of driver, err and asked, where they change while they are read
+	asked   int        // how often for driver
 	driver  *storagev1.CSIDriver
 	secrets map[string]map[string][]byte
 	err     error
 	// attachments are those of volumes, by name.
 	attachments map[string]storagev1.VolumeAttachmentStatus
+	// detaching: they are being deleted.
+	detaching bool
 }
 
 func (c *cluster) set(driver *storagev1.CSIDriver) {
@@ -47,9 +50,27 @@ func (c *cluster) set(driver *storagev1.CSIDriver) {
 	c.driver = driver
 }
 
+// isAsked says whether the driver was read.
+func (c *cluster) isAsked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked > 0
+}
+
+// fail has what is read of the driver fail.
+func (c *cluster) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
 func (c *cluster) VolumeAttachment(_ context.Context, _ types.UID, _, name string) (*storagev1.VolumeAttachment, error) {
 	if status, ok := c.attachments[name]; ok {
-		return &storagev1.VolumeAttachment{Status: status}, nil
+		a := &storagev1.VolumeAttachment{Status: status}
+		if c.detaching {
+			a.DeletionTimestamp = &metav1.Time{}
+		}
+		return a, nil
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{Group: storagev1.GroupName, Resource: "volumeattachments"}, name)
 }
@@ -62,6 +83,7 @@ func (n *nodeObject) Object() *v1.Node { return n.Load() }
 func (c *cluster) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.asked++
 	switch {
 	case c.err != nil:
 		return nil, c.err
@@ -102,7 +124,9 @@ type bench struct {
 	mounts  *mount.Fake
 	plugin  plugins.Plugin
 	woken   woken
-	node    nodeObject
+	// kill ends the driver, whose sockets are left, and serve begins it anew.
+	kill, serve func()
+	node        nodeObject
 
 	mu     sync.Mutex
 	faults map[string]func(ctx context.Context) error
@@ -149,11 +173,13 @@ func newBench(t *testing.T, change func(*fakecsi.Config)) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
-	stop, err := b.driver.Serve(sockets, sockets)
-	if err != nil {
-		t.Fatal(err)
+	b.serve = func() {
+		if b.kill, err = b.driver.Serve(sockets, sockets); err != nil {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(stop)
+	b.serve()
+	t.Cleanup(func() { b.kill() })
 	b.plugin = plugins.Plugin{Name: driverOf, Endpoint: filepath.Join(sockets, driverOf+".sock"), Versions: []string{"1.0.0"}}
 	b.Volumes = b.restarted(t)
 	return b

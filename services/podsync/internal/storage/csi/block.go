@@ -79,14 +79,15 @@ func (c *Volumes) setUpDevice(ctx context.Context, st *state, w *wanted) (volume
 	return volume.Made{}, err
 }
 
-func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at blockPlaces) (*storagev1.CSIDriver, error) {
+func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at blockPlaces) (object *storagev1.CSIDriver, err error) {
 	driver, err := c.drivers.get(w.data.DriverName, w.pod.UID)
 	if err != nil {
 		return nil, asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: %w", err))
 	}
+	defer func() { c.lost(driver, w.pod.UID, err) }()
 	asking, cancel := context.WithTimeout(w.asking(ctx), c.cfg.Timeout)
 	defer cancel()
-	object, err := c.object(asking, w)
+	object, err = c.object(asking, w)
 	if err != nil {
 		return nil, asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetupDevice failed to check CSIDriver for %s: %w", w.data.DriverName, err))
 	}
@@ -127,7 +128,7 @@ func (c *Volumes) keepDevice(w *wanted, at blockPlaces) error {
 	err := os.MkdirAll(at.data, 0o750)
 	before, readErr := readVolumeData(at.data)
 	if readErr == nil && before.id() != d.id() {
-		return fmt.Errorf("kubernetes.io/csi: %s is of the volume %q of driver %s still, until no pod has that and it is unstaged; if the driver is gone for good, remove what is of it there by hand", at.data, before.VolumeHandle, before.DriverName)
+		return podstate.VolumeAsSaid.Wrap(fmt.Errorf("kubernetes.io/csi: %s is of the volume %q of driver %s still, until no pod has that and it is unstaged; if the driver is gone for good, remove what is of it there by hand", at.data, before.VolumeHandle, before.DriverName))
 	}
 	if err == nil && readErr != nil {
 		err = writeData(at.data, blockData{d.AttachmentID, d.DriverName, w.keptMigrated(), d.NodeName, d.SpecVolID, d.VolumeHandle})
@@ -219,11 +220,12 @@ func (c *Volumes) abandonDevice(v volume.Remains, at blockPlaces) error {
 	return removeOne(v.Dir)
 }
 
-func (c *Volumes) unpublishDevice(ctx context.Context, v volume.Remains, data volumeData, at blockPlaces) error {
+func (c *Volumes) unpublishDevice(ctx context.Context, v volume.Remains, data volumeData, at blockPlaces) (err error) {
 	driver, err := c.drivers.get(data.DriverName, v.UID)
 	if err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: blockMapper.UnmapPodDevice failed to get CSI client: %w; start the driver on this node; if it is gone for good, remove %s and %s by hand", v.Name, err, at.publish, v.Dir)
 	}
+	defer func() { c.lost(driver, v.UID, err) }()
 	if err := c.takeDeviceBack(ctx, driver, data.id(), at); err != nil {
 		return fmt.Errorf("volume %q: %w", v.Name, err)
 	}
@@ -243,7 +245,7 @@ func (c *Volumes) takeDeviceBack(ctx context.Context, driver *registered, id vol
 	}
 	mounted, err := c.deps.Mounter.Mounted(at.publish)
 	if err == nil && mounted {
-		err = fmt.Errorf("driver %s says that it is unpublished, and %s is mounted still", id.driver, at.publish)
+		err = podstate.VolumeDriverRefused.Wrap(fmt.Errorf("driver %s says that it is unpublished, and %s is mounted still", id.driver, at.publish))
 	}
 	if err != nil {
 		return err

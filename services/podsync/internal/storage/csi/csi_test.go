@@ -17,6 +17,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecsi"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -104,18 +105,28 @@ func TestWhatKeepsAVolumeFromBeingPublishedIsSaid(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(b *bench, r volume.Request)
 		want   string
+		cause  podstate.VolumeCause
 	}{
-		"no object": {func(b *bench, _ volume.Request) { b.cluster.driver = nil }, `volume mode "Ephemeral" not supported by driver csi.example.com (no CSIDriver object)`},
+		"no object": {func(b *bench, _ volume.Request) { b.cluster.driver = nil }, `volume mode "Ephemeral" not supported by driver csi.example.com (no CSIDriver object)`, podstate.VolumeDriverMode},
 		"not ephemeral": {func(b *bench, _ volume.Request) {
 			b.cluster.driver.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
-		}, `volume mode "Ephemeral" not supported by driver csi.example.com (only supports ["Persistent"])`},
-		"no apiserver": {func(b *bench, _ volume.Request) { b.cluster.err = errors.New("away") }, "mounter.SetupAt failed to check volume lifecycle mode: away"},
+		}, `volume mode "Ephemeral" not supported by driver csi.example.com (only supports ["Persistent"])`, podstate.VolumeDriverMode},
+		"of no mode":   {func(b *bench, _ volume.Request) { b.cluster.driver.Spec.VolumeLifecycleModes = nil }, `volume mode "Ephemeral" not supported by driver csi.example.com (only supports [])`, podstate.VolumeDriverMode},
+		"no apiserver": {func(b *bench, _ volume.Request) { b.cluster.err = errors.New("away") }, "mounter.SetupAt failed to check volume lifecycle mode: away", podstate.VolumeAPIServer},
 		"no secret": {func(_ *bench, r volume.Request) {
 			r.Volume.CSI.NodePublishSecretRef = &v1.LocalObjectReference{Name: "s"}
-		}, `fetching NodePublishSecretRef ns/s failed: kubernetes.io/csi: failed to find the secret s in the namespace ns with error: secrets "s" not found`},
+		}, `fetching NodePublishSecretRef ns/s failed: kubernetes.io/csi: failed to find the secret s in the namespace ns with error: secrets "s" not found`, podstate.VolumeObjectMissing},
 		"the driver": {func(b *bench, _ volume.Request) {
 			b.fault("NodePublishVolume", func(context.Context) error { return status.Error(codes.Internal, "broken") })
-		}, "rpc error: code = Internal desc = broken"},
+		}, "rpc error: code = Internal desc = broken", podstate.VolumeDriverRefused},
+		"what the driver does not find": {func(b *bench, _ volume.Request) {
+			b.fault("NodePublishVolume", func(context.Context) error { return status.Error(codes.NotFound, "volume h-1 not found") })
+		}, "rpc error: code = NotFound desc = volume h-1 not found", podstate.VolumeDriverRefused},
+		"a driver that has ended": {func(b *bench, _ volume.Request) {
+			b.fault("NodeGetCapabilities", func(context.Context) error {
+				return status.Error(codes.Unavailable, "connection error: dial unix: connection refused")
+			})
+		}, "failed to determine if the node service has VOLUME_MOUNT_GROUP capability: rpc error: code = Unavailable", podstate.VolumeDriverSilent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, nil).register(t)
@@ -125,6 +136,9 @@ func TestWhatKeepsAVolumeFromBeingPublishedIsSaid(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || made.Path != "" {
 				t.Errorf("%q, %v", made.Path, err)
 			}
+			if got := podstate.VolumeCauseOf(err); got != c.cause {
+				t.Errorf("%v: cause %d, want %d", err, got, c.cause)
+			}
 			b.gone(t)
 		})
 	}
@@ -133,7 +147,7 @@ func TestWhatKeepsAVolumeFromBeingPublishedIsSaid(t *testing.T) {
 func TestAVolumeWaitsForItsDriver(t *testing.T) {
 	b := newBench(t, nil)
 	_, err := b.Setup(t.Context(), b.request())
-	if err == nil || err.Error() != "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name csi.example.com not found in the list of registered CSI drivers" {
+	if err == nil || err.Error() != "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name csi.example.com not found in the list of registered CSI drivers" || podstate.VolumeCauseOf(err) != podstate.VolumeDriverAway {
 		t.Fatalf("the error is %v", err)
 	}
 	b.register(t)
@@ -169,24 +183,45 @@ func TestAVolumeWaitsForItsDriver(t *testing.T) {
 	}
 }
 
-// Errors after which a volume may be there leave what is needed to take it back.
+// Errors after which a volume may be there, or come, leave what is needed to take it back.
 func TestAfterAnUncertainErrorTheVolumeIsUnpublished(t *testing.T) {
-	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Unavailable, codes.Aborted, codes.ResourceExhausted, codes.Canceled} {
-		b := newBench(t, nil).register(t)
-		b.fault("NodePublishVolume done", func(context.Context) error { return status.Error(code, "who knows") })
-		made, err := b.Setup(t.Context(), b.request())
-		if err == nil || made.Path != "" {
-			t.Fatal(made, err)
+	for _, when := range []string{"NodePublishVolume", "NodePublishVolume done"} {
+		for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Unavailable, codes.Aborted, codes.ResourceExhausted, codes.Canceled} {
+			b := newBench(t, nil).register(t)
+			b.fault(when, func(context.Context) error { return status.Error(code, "who knows") })
+			made, err := b.Setup(t.Context(), b.request())
+			if err == nil || made.Path != "" {
+				t.Fatal(made, err)
+			}
+			again := b.restarted(t)
+			if err := again.Register(t.Context(), b.plugin); err != nil {
+				t.Fatal(err)
+			}
+			if err := again.Teardown(t.Context(), b.remains()); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.driver.Calls(); !slices.Contains(got, "NodeUnpublishVolume") {
+				t.Errorf("%s failed with %s, and the driver was asked for %v only", when, code, got)
+			}
+			b.gone(t)
 		}
-		again := b.restarted(t)
-		if err := again.Register(t.Context(), b.plugin); err != nil {
-			t.Fatal(err)
-		}
-		if err := again.Teardown(t.Context(), b.remains()); err != nil {
-			t.Fatal(err)
-		}
-		b.gone(t)
 	}
+}
+
+// TestWhatADriverHasRefusedLeavesNothingToAskItFor: after a final error nothing is there or comes.
+func TestWhatADriverHasRefusedLeavesNothingToAskItFor(t *testing.T) {
+	b := newBench(t, nil).register(t)
+	b.fault("NodePublishVolume", func(context.Context) error { return status.Error(codes.InvalidArgument, "no such thing") })
+	if _, err := b.Setup(t.Context(), b.request()); err == nil {
+		t.Fatal("it is published")
+	}
+	if err := b.Teardown(t.Context(), b.remains()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.driver.Calls(); !slices.Equal(got, []string{"NodePublishVolume"}) {
+		t.Errorf("the driver was asked for %v", got)
+	}
+	b.gone(t)
 }
 
 // What a SIGKILL leaves at any step is taken down, and can be set up again.

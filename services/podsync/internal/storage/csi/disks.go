@@ -41,14 +41,14 @@ func (c *Volumes) Hold(ctx context.Context, pod *v1.Pod, name v1.UniqueVolumeNam
 	}
 	for {
 		changed := c.inUse.next()
-		missing := c.notAttached(name)
+		why, missing := c.notAttached(name)
 		if missing == nil {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", missing, context.Cause(ctx))
+			return why.Wrap(fmt.Errorf("%w: %w", missing, context.Cause(ctx)))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/testkit/eventually"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 const diskName = v1.UniqueVolumeName("kubernetes.io/iscsi/192.0.2.1:iqn.2001-04.example:d:1")
@@ -63,6 +64,19 @@ func TestADiskIsUsedOnceTheNodeShowsItAndIsInUseUntilItIsTakenAway(t *testing.T)
 	d := &oneDisk{used: true}
 	b.disks = d
 	b.Volumes = b.restarted(t)
+	b.showsDisk(false, false)
+	gaveUp, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		inUse bool
+		cause podstate.VolumeCause
+	}{{false, podstate.VolumeNotTold}, {true, podstate.VolumeDiskNotAttached}} {
+		b.showsDisk(c.inUse, false)
+		if got := podstate.VolumeCauseOf(b.Hold(gaveUp, podOf("ns", "uid-1"), diskName, false, false)); got != c.cause {
+			t.Errorf("in use %v: it waits for cause %d", c.inUse, got)
+		}
+		eventually.True(t, "it is not told", func() bool { return b.inUse.isTold(diskName) })
+	}
 	b.showsDisk(false, false)
 	done := make(chan error, 1)
 	go func() { done <- b.Hold(t.Context(), podOf("ns", "uid-1"), diskName, false, false) }()

@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 )
 
@@ -50,6 +52,11 @@ type registered struct {
 	room    room
 	*peer.Driver
 	asked chan struct{} // places for questions about volumes
+
+	// awaited: it is waited for that it is connected again, with ever longer pauses. Guarded by
+	// drivers.mu.
+	awaited bool
+	pause   *backoff.Backoff
 }
 
 // close ends what is done with a driver.
@@ -107,7 +114,7 @@ func (c *Volumes) Register(ctx context.Context, p plugins.Plugin) error {
 		c.drivers.refuse(p.Name)
 		return err
 	}
-	r := &registered{plugin: p, version: highest, said: info, room: newRoom(), Driver: conn, asked: make(chan struct{}, mostAsked)}
+	r := &registered{plugin: p, version: highest, said: info, room: newRoom(), Driver: conn, asked: make(chan struct{}, mostAsked), pause: newPause()}
 	c.followRoom(ctx, r)
 	if err := c.drivers.add(r); err != nil {
 		r.close()
@@ -200,17 +207,22 @@ func (d *drivers) add(r *registered) error {
 	d.gone = slices.DeleteFunc(d.gone, func(name string) bool { return name == r.plugin.Name })
 	d.refused = slices.DeleteFunc(d.refused, func(name string) bool { return name == r.plugin.Name })
 	d.told.Set(r.plugin.Name, State{Info: r.said})
-	var wake []types.UID
-	for uid := range d.waiting[r.plugin.Name] {
-		wake = append(wake, uid)
-	}
-	delete(d.waiting, r.plugin.Name)
+	wake := d.cameLocked(r.plugin.Name)
 	d.mu.Unlock()
 	if old != nil {
 		old.close()
 	}
 	d.wake(r.plugin.Name, wake)
 	return nil
+}
+
+// cameLocked are the pods that wait for a driver, and wait no more.
+func (d *drivers) cameLocked(name string) (wake []types.UID) {
+	for uid := range d.waiting[name] {
+		wake = append(wake, uid)
+	}
+	delete(d.waiting, name)
+	return wake
 }
 
 // remove forgets a driver unless another has taken its place; nil then.
@@ -239,11 +251,15 @@ func (d *drivers) get(name string, uid types.UID) (*registered, error) {
 	if err == nil {
 		return r, nil
 	}
+	d.waitLocked(name, uid)
+	return nil, err
+}
+
+func (d *drivers) waitLocked(name string, uid types.UID) {
 	if d.waiting[name] == nil {
 		d.waiting[name] = map[types.UID]bool{}
 	}
 	d.waiting[name][uid] = true
-	return nil, err
 }
 
 // find finds a driver; nobody is told when it comes.
@@ -257,7 +273,7 @@ func (d *drivers) findLocked(name string) (*registered, error) {
 	if r := d.all[name]; r != nil {
 		return r, nil
 	}
-	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
+	return nil, podstate.VolumeDriverAway.Wrap(fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name))
 }
 
 // forget drops a pod that waits for drivers no more.

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakecsi"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 )
 
 func sum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
@@ -37,6 +41,7 @@ func TestADriverThatCannotBeUsedIsNotTaken(t *testing.T) {
 		"its name":       {func(b *bench) { b.plugin.Name = "a/b" }, `"a/b" is no name of a CSI driver`},
 		"no versions":    {func(b *bench) { b.plugin.Versions = nil }, "none of its versions [] is supported"},
 		"other versions": {func(b *bench) { b.plugin.Versions = []string{"0.3.0", "2.0.0"} }, "is supported, which must be 1.x"},
+		"many versions":  {func(b *bench) { b.plugin.Versions = slices.Repeat(b.plugin.Versions, 101) }, "supports 101 versions"},
 		"its endpoint":   {func(b *bench) { b.plugin.Endpoint = "tcp://127.0.0.1:1" }, "is no path of a socket"},
 		"its node":       {func(*bench) {}, "driverNodeID must not be empty"},
 		"its node fails": {func(b *bench) {
@@ -106,13 +111,15 @@ func TestWhoFollowsTheDriversIsToldOfThemAndOfThoseThatAreGone(t *testing.T) {
 
 func TestOfDriversThatAreGoneOnlySoManyAreRemembered(t *testing.T) {
 	b := newBench(t, nil)
+	forgotten := 0
+	b.drivers.forgotten = func(string) { forgotten++ }
 	for i := range 2 * mostGone {
 		b.plugin.Name = fmt.Sprint("driver-", i)
 		b.register(t)
 		b.Deregister(b.plugin)
 	}
-	if n := b.drivers.told.Len(); n != mostGone || len(b.drivers.gone) != mostGone {
-		t.Errorf("%d are remembered", n)
+	if n := b.drivers.told.Len(); n != mostGone || len(b.drivers.gone) != mostGone || forgotten != mostGone {
+		t.Errorf("%d are remembered, %d forgotten", n, forgotten)
 	}
 }
 
@@ -138,4 +145,121 @@ func TestOfDriversThatAreNeverTakenOnlySoManyAreRemembered(t *testing.T) {
 			t.Errorf("%d series of drivers that were never there, want those of the last %d", len(f.GetMetric()), mostGone)
 		}
 	}
+}
+
+// TestADriverThatIsKnownIsNotForgottenSinceItWasRefused: what is counted of it stays.
+func TestADriverThatIsKnownIsNotForgottenSinceItWasRefused(t *testing.T) {
+	for name, happens := range map[string]func(t *testing.T, b *bench){
+		"it is there":           func(t *testing.T, b *bench) { b.register(t); b.drivers.refuse(driverOf) },
+		"it was there":          func(t *testing.T, b *bench) { b.register(t); b.Deregister(b.plugin); b.drivers.refuse(driverOf) },
+		"it was refused before": func(t *testing.T, b *bench) { b.drivers.refuse(driverOf); b.register(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, nil)
+			var forgotten []string
+			b.drivers.forgotten = func(name string) { forgotten = append(forgotten, name) }
+			happens(t, b)
+			for i := range mostGone {
+				b.drivers.refuse(fmt.Sprint("driver-", i))
+			}
+			if len(forgotten) != 0 {
+				t.Errorf("forgotten are %q", forgotten)
+			}
+		})
+	}
+	t.Run("one that is refused again and again pushes no other out", func(t *testing.T) {
+		b := newBench(t, nil)
+		b.drivers.forgotten = func(name string) { t.Errorf("%s is forgotten", name) }
+		b.drivers.refuse("other")
+		for range 2 * mostGone {
+			b.drivers.refuse(driverOf)
+		}
+	})
+}
+
+// closes is a connection of which it is known whether it is closed.
+type closes struct {
+	peer.Conn
+	closed *bool
+}
+
+func (c closes) Close() error {
+	*c.closed = true
+	return c.Conn.Close()
+}
+
+// TestADriverThatANewerOneOvertakesIsNotTaken, and nothing is left of it.
+func TestADriverThatANewerOneOvertakesIsNotTaken(t *testing.T) {
+	b := newBench(t, nil)
+	newer := b.plugin
+	newer.Versions = []string{"1.5.0"}
+	closed, dial := false, b.deps.Dial
+	b.deps.Dial = func(socket string) (peer.Conn, error) {
+		b.deps.Dial = dial
+		if err := b.Register(t.Context(), newer); err != nil {
+			t.Error(err)
+		}
+		conn, err := dial(socket)
+		return closes{conn, &closed}, err
+	}
+	if err := b.Register(t.Context(), b.plugin); err == nil || !strings.Contains(err.Error(), "already registered with a higher supported version") {
+		t.Errorf("the error is %v", err)
+	}
+	if r, err := b.drivers.find(driverOf); err != nil || !slices.Equal(r.plugin.Versions, newer.Versions) || !closed {
+		t.Errorf("there is %+v, %v; the connection with the older one is closed: %v", r, err, closed)
+	}
+}
+
+// TestTheEndOfADriverIsNotThatOfOneAtAnotherEndpoint: an end may be told late.
+func TestTheEndOfADriverIsNotThatOfOneAtAnotherEndpoint(t *testing.T) {
+	b := newBench(t, nil).register(t)
+	late := b.plugin
+	late.Endpoint += ".earlier"
+	b.Deregister(late)
+	if !b.Knows(driverOf) {
+		t.Error("it is gone")
+	}
+}
+
+// TestWhatADriverSaysAnewIsToldOfItAsLongAsItIsThere, and what it says again is not.
+func TestWhatADriverSaysAnewIsToldOfItAsLongAsItIsThere(t *testing.T) {
+	b := newBench(t, nil).register(t)
+	r, err := b.drivers.find(driverOf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	sub := b.Subscribe(ctx)
+	defer sub.Close()
+	if _, err := sub.Next(ctx); err != nil {
+		t.Fatal(err)
+	}
+	quiet := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		if frame, err := sub.Next(ctx); err == nil {
+			t.Errorf("told was %+v", frame)
+		}
+	}
+	said := r.said
+	b.drivers.renew(r, said)
+	quiet()
+	for _, change := range []func(){
+		func() { said.NodeID = "renamed" }, func() { said.MaxVolumes = 7 }, func() { said.Topology = map[string]string{"zone": "z"} },
+	} {
+		change()
+		b.drivers.renew(r, said)
+		if frame, err := sub.Next(ctx); err != nil || !reflect.DeepEqual(frame.Changed[driverOf].Info, said) {
+			t.Errorf("told was %+v, %v; want %+v", frame, err, said)
+		}
+	}
+	b.Deregister(b.plugin)
+	if frame, err := sub.Next(ctx); err != nil || !frame.Changed[driverOf].Gone {
+		t.Errorf("told was %+v, %v", frame, err)
+	}
+	said.MaxVolumes = 8
+	b.drivers.renew(r, said)
+	quiet()
 }

@@ -62,6 +62,11 @@ func TestADriverGrowsWhatAPodHas(t *testing.T) {
 	if err := b.Expand(t.Context(), r, two); err != nil || len(b.driver.Expanded()) != 2 {
 		t.Errorf("of a driver that publishes without a mount: %v", err)
 	}
+	other := b.claimOf("uid-1")
+	other.PV.Spec.CSI.VolumeHandle = "another"
+	if err := b.Expand(t.Context(), other, two); kindOf(err) != growth.Away || len(b.driver.Expanded()) != 2 {
+		t.Errorf("one in whose place another is: %v", err)
+	}
 	r.PV.Spec.CSI.NodeExpandSecretRef.Name = "none"
 	if err := b.Expand(t.Context(), r, two); kindOf(err) != growth.Uncertain || !strings.Contains(err.Error(), "expander.NodeExpand failed to get NodeExpandSecretRef ns/none: ") {
 		t.Errorf("without its secret: %v", err)

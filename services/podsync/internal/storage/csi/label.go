@@ -22,6 +22,9 @@ func (c *Volumes) label(ctx context.Context, st *state, w *wanted, object *stora
 	if w.block {
 		return selinux.Label{}, nil
 	}
+	if kept, is := st.labels[w.dir]; is && stood { // it is counted once what it wants
+		return kept, nil
+	}
 	want := w.byLabel()
 	want.Mounts = isTrue(object.Spec.SELinuxMount)
 	var stands *string

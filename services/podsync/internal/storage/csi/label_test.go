@@ -8,12 +8,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/internal/testkit/fakecsi"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/selinux/selinuxtest"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -115,14 +118,15 @@ func TestWhatIsWrongWithLabelsKeepsAPodFromAVolumeOfItsOwnAndIsCountedOfOthers(t
 		levels         []string
 		want           string
 		refused, alike string // what is counted
+		cause          podstate.VolumeCause
 	}{
-		"several labels": {[]string{"s0:c1", "s0:c2"}, "multiple SELinux labels found: " + selinuxtest.Label("s0:c1") + "," + selinuxtest.Label("s0:c2"), "pod_context_mismatch_errors RWOP", "pod_context_mismatch_warnings RWX"},
-		"no label":       {[]string{`s0",suid,x="`}, "failed to construct SELinux label from context", "container_errors RWOP", "container_warnings RWX"},
+		"several labels": {[]string{"s0:c1", "s0:c2"}, "multiple SELinux labels found: " + selinuxtest.Label("s0:c1") + "," + selinuxtest.Label("s0:c2"), "pod_context_mismatch_errors RWOP", "pod_context_mismatch_warnings RWX", podstate.VolumeLabels},
+		"no label":       {[]string{`s0",suid,x="`}, "failed to construct SELinux label from context", "container_errors RWOP", "container_warnings RWX", podstate.VolumeSpec},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, counted := labels(t, false)
 			_, err := b.have(t, b.wants("uid-1", v1.ReadWriteOncePod, c.levels...))
-			if err == nil || !strings.Contains(err.Error(), c.want) || len(b.driver.Calls()) != 0 {
+			if podstate.VolumeCauseOf(err) != c.cause || !strings.Contains(err.Error(), c.want) || len(b.driver.Calls()) != 0 {
 				t.Errorf("%v, asked for %v", err, b.driver.Calls())
 			}
 			if got := selinuxtest.Counted(t, counted); !slices.Equal(got, []string{c.refused}) {
@@ -264,6 +268,68 @@ func TestAVolumeThatWasStagedWithAnotherLabelIsUnstagedFirst(t *testing.T) {
 		t.Errorf("%s, %v", raw, err)
 	}
 	b.Forget("uid-1")
+	b.end(t, "uid-2")
+	b.nothing(t)
+}
+
+// TestWhatAVolumeIsWantedWithIsCountedOnce, however often it is published again.
+func TestWhatAVolumeIsWantedWithIsCountedOnce(t *testing.T) {
+	b, counted := labels(t, false)
+	yes := true
+	b.cluster.driver.Spec.RequiresRepublish = &yes
+	b.cfg.Again = 5 * time.Millisecond
+	first, second := b.wants("uid-1", v1.ReadWriteMany, "s0:c1"), b.wants("uid-2", v1.ReadWriteMany, "s0:c2")
+	for _, r := range []volume.Request{first, second, second} {
+		if _, err := b.have(t, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.publishedTimes(t, len(b.driver.Published())+6)
+	families, err := counted.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := false
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() != "volume_manager_selinux_volume_context_mismatch_warnings_total" || m.GetGauge().GetValue() == 0 {
+				continue
+			}
+			if seen = true; m.GetGauge().GetValue() != 1 {
+				t.Errorf("counted %v times", m.GetGauge().GetValue())
+			}
+		}
+	}
+	if !seen {
+		t.Error("it is not counted that they want it with different labels")
+	}
+	b.end(t, "uid-1")
+	b.end(t, "uid-2")
+	b.nothing(t)
+}
+
+// TestAPodThatCannotBeTakenDownHasItsVolumesLabel: it is mounted with that still, and of a driver
+// that does not stage nothing else says so.
+func TestAPodThatCannotBeTakenDownHasItsVolumesLabel(t *testing.T) {
+	b := newStaging(t, func(c *fakecsi.Config) { c.Can = nil })
+	yes := true
+	b.cluster.driver.Spec.SELinuxMount = &yes
+	b.deps.SELinux, b.cfg.SELinuxMount = selinuxtest.Policy(true), true
+	if _, err := b.have(t, b.wants("uid-1", v1.ReadWriteOnce, "s0:c1")); err != nil {
+		t.Fatal(err)
+	}
+	b.fault("NodeUnpublishVolume", func(context.Context) error { return errors.New("busy") })
+	if err := b.Teardown(t.Context(), volume.Remains{UID: "uid-1", Name: "pv", Dir: b.pvDir("uid-1")}); err == nil {
+		t.Fatal("it is gone")
+	}
+	if _, err := b.have(t, b.wants("uid-2", v1.ReadWriteOnce, "s0:c2")); err == nil {
+		t.Error("another pod has it with another label beside")
+	}
+	b.fault("NodeUnpublishVolume", nil)
+	b.end(t, "uid-1")
+	if _, err := b.have(t, b.wants("uid-2", v1.ReadWriteOnce, "s0:c2")); err != nil {
+		t.Error(err)
+	}
 	b.end(t, "uid-2")
 	b.nothing(t)
 }

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // The Node object names each volume that is in use on the node, and once more when it is
@@ -51,7 +52,7 @@ func (u *inUse) addOwn(pod *v1.Pod, name v1.UniqueVolumeName, stands bool) error
 
 func (u *inUse) roomForOwnLocked(pod *v1.Pod, name v1.UniqueVolumeName) error {
 	if len(name) > mostOwnName {
-		return fmt.Errorf("%w: the volume's name in the Node object would be %d bytes long, and %d may be; correct the volume", rpcerr.ErrInvalid, len(name), mostOwnName)
+		return podstate.VolumeSpec.Wrap(fmt.Errorf("%w: the volume's name in the Node object would be %d bytes long, and %d may be; correct the volume", rpcerr.ErrInvalid, len(name), mostOwnName))
 	}
 	all, namespace := 0, 0
 	for _, of := range u.own {
@@ -69,7 +70,7 @@ func (u *inUse) roomForOwnLocked(pod *v1.Pod, name v1.UniqueVolumeName) error {
 		has, most int
 	}{{"the pod", inPod, mostOwnOfPod}, {"the pods of namespace " + pod.Namespace, namespace, mostOwnOfNamespace}, {"all pods", all, mostOwn}} {
 		if c.has >= c.most {
-			return fmt.Errorf("%w: %s on this node would have more than %d volumes in their own specs that have to be attached, and the Node object has to name each; use claims for them", rpcerr.ErrExhausted, c.whose, c.most)
+			return podstate.VolumeAsSaid.Wrap(fmt.Errorf("%w: %s on this node would have more than %d volumes in their own specs that have to be attached, and the Node object has to name each; use claims for them", rpcerr.ErrExhausted, c.whose, c.most))
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func podOf(namespace, uid string) *v1.Pod {
@@ -41,7 +42,7 @@ func TestWhatPodsOwnSpecsAddToTheNodeObjectIsBounded(t *testing.T) {
 	}
 	full := func(err error, want string) {
 		t.Helper()
-		if !errors.Is(err, rpcerr.ErrExhausted) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, rpcerr.ErrExhausted) || podstate.VolumeCauseOf(err) != podstate.VolumeAsSaid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -136,4 +137,19 @@ func TestTheNameOfAVolumeOfAPodsOwnSpecIsBounded(t *testing.T) {
 	if n := len(b.inUse.told.Snapshot()); n != 0 {
 		t.Errorf("%d are told", n)
 	}
+}
+
+// TestVolumesOfPodsOwnSpecsThatNeedNotBeAttachedAreAsManyAsTheyAre: the Node object names none.
+func TestVolumesOfPodsOwnSpecsThatNeedNotBeAttachedAreAsManyAsTheyAre(t *testing.T) {
+	b := newStaging(t, nil)
+	for n := range mostOwnOfPod + 1 {
+		r := b.claimOf("uid-1")
+		r.Migrated, r.Volume = true, &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Cinder: &v1.CinderVolumeSource{}}}
+		r.PV.Spec.CSI.VolumeHandle = fmt.Sprint("h", n)
+		if err := b.Attach(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Forget("uid-1")
+	b.nothing(t)
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
@@ -65,14 +66,15 @@ func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, err
 // publish has a driver publish a volume, which is attached and staged before if need be,
 // and gives its files to the pod's group. stood: something is mounted in its place
 // already. The caller has the volume's turn.
-func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool) (*storagev1.CSIDriver, error) {
+func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool) (object *storagev1.CSIDriver, err error) {
 	driver, err := c.drivers.get(w.data.DriverName, w.pod.UID)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w", err)
 	}
+	defer func() { c.lost(driver, w.pod.UID, err) }()
 	asking, cancel := context.WithTimeout(w.asking(ctx), c.cfg.Timeout)
 	defer cancel()
-	object, err := c.object(asking, w)
+	object, err = c.object(asking, w)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: %w", err)
 	}
@@ -83,7 +85,7 @@ func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool)
 	before, err := readVolumeData(w.dir)
 	begun := err == nil
 	if begun && before.id() != w.id() {
-		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed: %s is the place of the volume %q of driver %s, which the pod was given; delete the pod, and call no volume in its spec like a PersistentVolume of its claims", w.dir, before.VolumeHandle, before.DriverName)
+		return nil, podstate.VolumeAsSaid.Wrap(fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed: %s is the place of the volume %q of driver %s, which the pod was given; delete the pod, and call no volume in its spec like a PersistentVolume of its claims", w.dir, before.VolumeHandle, before.DriverName))
 	}
 	if w.label, err = c.label(ctx, st, w, object, before, stood); err != nil {
 		return nil, err
@@ -147,11 +149,11 @@ func (c *Volumes) object(ctx context.Context, w *wanted) (*storagev1.CSIDriver, 
 	case apierrors.IsNotFound(err) && w.persists():
 		return &storagev1.CSIDriver{}, nil
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("volume mode %q not supported by driver %s (no CSIDriver object)", mode, name)
+		return nil, podstate.VolumeDriverMode.Wrap(fmt.Errorf("volume mode %q not supported by driver %s (no CSIDriver object)", mode, name))
 	case err != nil:
-		return nil, err
+		return nil, volume.FromCluster(err)
 	case !slices.Contains(object.Spec.VolumeLifecycleModes, mode) && (len(object.Spec.VolumeLifecycleModes) > 0 || !w.persists()):
-		return nil, fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, object.Spec.VolumeLifecycleModes)
+		return nil, podstate.VolumeDriverMode.Wrap(fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, object.Spec.VolumeLifecycleModes))
 	}
 	return object, nil
 }
@@ -180,7 +182,7 @@ func (c *Volumes) publication(ctx context.Context, w *wanted, driver *registered
 	if len(object.Spec.TokenRequests) > 0 {
 		tokens, err := c.tokens(ctx, w.pod, object.Spec.TokenRequests)
 		if err != nil {
-			return p, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: %w", err)
+			return p, volume.FromCluster(fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: %w", err))
 		}
 		into := p.context
 		if isTrue(object.Spec.ServiceAccountTokenInSecrets) {
@@ -212,7 +214,7 @@ func (c *Volumes) secret(ctx context.Context, what string, ref *v1.SecretReferen
 	}
 	secret, err := c.deps.Objects.Secret(ctx, ref.Namespace, ref.Name)
 	if err != nil {
-		return nil, fmt.Errorf("fetching %s %s/%s failed: kubernetes.io/csi: failed to find the secret %s in the namespace %s with error: %w", what, ref.Namespace, ref.Name, ref.Name, ref.Namespace, err)
+		return nil, volume.FromCluster(fmt.Errorf("fetching %s %s/%s failed: kubernetes.io/csi: failed to find the secret %s in the namespace %s with error: %w", what, ref.Namespace, ref.Name, ref.Name, ref.Namespace, err))
 	}
 	for key, value := range secret.Data {
 		data[key] = string(value)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/polylet/polylet/internal/testkit/eventually"
 	"github.com/polylet/polylet/internal/watch"
@@ -59,6 +60,7 @@ func roomy(t *testing.T, period int64) (*bench, *watch.Subscription[string, Stat
 	if _, err := sub.Next(ctx); err != nil {
 		t.Fatal(err)
 	}
+	eventually.True(t, "nobody looks whether there is a period", b.cluster.isAsked)
 	return b, sub, f
 }
 
@@ -131,10 +133,24 @@ func TestADriverWhoseVolumeIsNotAttachedForLackOfRoomIsAskedAtOnce(t *testing.T)
 	b.shows(true, false)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := b.Attach(ctx, b.claimOf("uid-1")); !errors.Is(err, podstate.ErrNoRoomToAttach) {
+	if err := b.Attach(ctx, b.claimOf("uid-1")); !errors.Is(err, podstate.ErrNoRoomToAttach) || podstate.VolumeCauseOf(err) != podstate.VolumeNoRoom {
 		t.Fatal(err)
 	}
 	wantRoom(t, sub, 2)
+	for name, why := range map[string]storagev1.VolumeError{
+		"for another reason": {Message: "no such disk", ErrorCode: ptr.To(int32(codes.NotFound))},
+		"for no known one":   {Message: "no such disk"},
+	} {
+		b.cluster.attachments["csi-"+sum(handleOf+driverOf+"n1")] = storagev1.VolumeAttachmentStatus{AttachError: &why}
+		other, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		if err := b.Attach(other, b.claimOf("uid-1")); err == nil || errors.Is(err, podstate.ErrNoRoomToAttach) {
+			t.Errorf("not attached %s: %v", name, err)
+		}
+		stop()
+	}
+	b.cluster.attachments["csi-"+sum(handleOf+driverOf+"n1")] = storagev1.VolumeAttachmentStatus{
+		AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: &full},
+	}
 	changed := b.cluster.driver.DeepCopy()
 	changed.Spec.NodeAllocatableUpdatePeriodSeconds = nil
 	b.cluster.set(changed)
@@ -143,6 +159,50 @@ func TestADriverWhoseVolumeIsNotAttachedForLackOfRoomIsAskedAtOnce(t *testing.T)
 	if err := b.Attach(again, b.claimOf("uid-1")); err == nil || errors.Is(err, podstate.ErrNoRoomToAttach) {
 		t.Errorf("with a driver that tells of no room: %v", err)
 	}
+}
+
+// TestAVolumeThatIsNotAttachedForAnotherReasonIsNotSaidToLackRoom: its pod would be rejected.
+func TestAVolumeThatIsNotAttachedForAnotherReasonIsNotSaidToLackRoom(t *testing.T) {
+	full, denied := int32(codes.ResourceExhausted), int32(codes.PermissionDenied)
+	for name, c := range map[string]struct {
+		why      *storagev1.VolumeError
+		noPeriod bool
+		end      func(ctx context.Context) (context.Context, context.CancelFunc)
+	}{
+		"nobody has tried":          {end: soon},
+		"another code":              {why: &storagev1.VolumeError{Message: "no", ErrorCode: &denied}, end: soon},
+		"no code":                   {why: &storagev1.VolumeError{Message: "ResourceExhausted"}, end: soon},
+		"its driver has no period":  {why: &storagev1.VolumeError{Message: "full", ErrorCode: &full}, noPeriod: true, end: soon},
+		"the pod is gone meanwhile": {why: &storagev1.VolumeError{Message: "full", ErrorCode: &full}, end: cancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newAttaching(t)
+			if period := int64(3600); !c.noPeriod {
+				b.cluster.driver.Spec.NodeAllocatableUpdatePeriodSeconds = &period
+			}
+			b.cluster.attachments["csi-"+sum(handleOf+driverOf+"n1")] = storagev1.VolumeAttachmentStatus{AttachError: c.why}
+			b.shows(true, false)
+			ctx, cancel := c.end(t.Context())
+			defer cancel()
+			if err := b.Attach(ctx, b.claimOf("uid-1")); err == nil || errors.Is(err, podstate.ErrNoRoomToAttach) {
+				t.Errorf("said is: %v", err)
+			}
+			b.Forget("uid-1")
+			b.nothing(t)
+		})
+	}
+}
+
+// soon is a ctx whose time is over in a moment.
+func soon(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, 50*time.Millisecond)
+}
+
+// cancelled is a ctx that has ended.
+func cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx, cancel
 }
 
 func TestADriverThatHasNoRoomForTheQuestionItselfIsNotAskedWithoutEnd(t *testing.T) {
@@ -161,4 +221,30 @@ func TestADriverThatHasNoRoomForTheQuestionItselfIsNotAskedWithoutEnd(t *testing
 	if n := asked.Load(); n != 1 {
 		t.Errorf("asked %d times", n)
 	}
+}
+
+// TestADriverWithoutAPeriodIsNotAskedThoughItHasNoMoreRoom: how many volumes there may be does not
+// change.
+func TestADriverWithoutAPeriodIsNotAskedThoughItHasNoMoreRoom(t *testing.T) {
+	b, _, _ := roomy(t, 0)
+	var asked atomic.Int64
+	b.fault("NodeGetInfo", func(context.Context) error {
+		asked.Add(1)
+		return nil
+	})
+	b.fault("NodePublishVolume", func(context.Context) error { return status.Error(codes.ResourceExhausted, "full") })
+	if _, err := b.Setup(t.Context(), b.request()); err == nil {
+		t.Fatal("set up by a driver that is full")
+	}
+	time.Sleep(100 * time.Millisecond)
+	if n := asked.Load(); n != 0 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+func TestNobodyBeginsToAskOnceAllHaveEnded(t *testing.T) {
+	var r rooms
+	r.close()
+	r.start(func() { t.Error("somebody asks") })
+	r.work.Wait()
 }

@@ -57,6 +57,26 @@ func TestAfterAFailureToUnstageTheNextPodHasTheVolumeStagedAnew(t *testing.T) {
 	}
 }
 
+// TestAVolumeStaysStagedForAPodThatHasNotAskedSinceARestart: the last pod is the last one that has
+// it, and not the last one that has asked for it.
+func TestAVolumeStaysStagedForAPodThatHasNotAskedSinceARestart(t *testing.T) {
+	b := newStaging(t, nil)
+	for _, uid := range []types.UID{"uid-1", "uid-2"} {
+		if err := b.setUp(t, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Volumes = b.restarted(t)
+	b.register(t)
+	<-b.inUse.known
+	b.end(t, "uid-1")
+	b.settled(t)
+	b.called(t, "NodeStageVolume", "NodePublishVolume", "NodePublishVolume", "NodeUnpublishVolume")
+	b.end(t, "uid-2")
+	b.nothing(t)
+	b.called(t, "NodeStageVolume", "NodePublishVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume")
+}
+
 // failingOnce is a disk that cannot be taken away the first time, in which somebody asks for
 // it again.
 type failingOnce struct {
@@ -83,6 +103,22 @@ func TestWhatIsAskedForWhileAVolumeCannotBeSettledIsDoneAtOnce(t *testing.T) {
 		c := New(Config{}, Deps{Node: &nodeObject{}, Disks: disk})
 		disk.meanwhile = func() { c.settleAgain("") }
 		c.SettleSoon("kubernetes.io/iscsi/d")
+		c.work.Wait()
+		if len(disk.tried) != 2 || !disk.tried[1].Equal(disk.tried[0]) {
+			t.Errorf("it was tried at %v", disk.tried)
+		}
+		c.end()
+	})
+}
+
+// TestWhatIsAskedForWhileAVolumeWaitsToBeSettledIsDoneAtOnce: its driver is there again.
+func TestWhatIsAskedForWhileAVolumeWaitsToBeSettledIsDoneAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &failingOnce{meanwhile: func() {}}
+		c := New(Config{}, Deps{Node: &nodeObject{}, Disks: disk})
+		c.SettleSoon("kubernetes.io/iscsi/d")
+		synctest.Wait() // it failed, and is waited
+		c.settleAgain("")
 		c.work.Wait()
 		if len(disk.tried) != 2 || !disk.tried[1].Equal(disk.tried[0]) {
 			t.Errorf("it was tried at %v", disk.tried)

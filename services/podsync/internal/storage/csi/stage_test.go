@@ -197,20 +197,62 @@ func TestWhatADriverSaysOfStagingIsSaidAndFinalErrorsLeaveNothing(t *testing.T) 
 }
 
 func TestAfterAnUncertainErrorAVolumeIsUnstaged(t *testing.T) {
-	for _, at := range []string{"NodeStageVolume done", "NodePublishVolume done", "NodePublishVolume"} {
-		b := newStaging(t, nil)
-		code := codes.DeadlineExceeded
-		if at == "NodePublishVolume" {
-			code = codes.Internal // and what is staged stays
-		}
-		b.fault(at, func(context.Context) error { return status.Error(code, "who knows") })
-		if err := b.setUp(t, "uid-1"); err == nil {
-			t.Fatal("it is set up")
-		}
-		b.Volumes = b.restarted(t)
-		b.register(t)
-		b.end(t, "uid-1")
-		b.nothing(t)
+	for name, errs := range map[string][]struct {
+		at   string
+		code codes.Code
+	}{
+		"it is staged":                             {{"NodeStageVolume done", codes.DeadlineExceeded}},
+		"it may be staged yet":                     {{"NodeStageVolume", codes.DeadlineExceeded}},
+		"it may be staged, and cannot be again":    {{"NodeStageVolume", codes.DeadlineExceeded}, {"NodeStageVolume", codes.Internal}},
+		"it is staged, of which the driver is not": {{"NodeStageVolume done", codes.Internal}},
+		"it is published":                          {{"NodePublishVolume done", codes.DeadlineExceeded}},
+		"it cannot be published":                   {{"NodePublishVolume", codes.Internal}}, // and what is staged stays
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newStaging(t, nil)
+			for _, e := range errs {
+				b.fault(e.at, func(context.Context) error { return status.Error(e.code, "who knows") })
+				if err := b.setUp(t, "uid-1"); err == nil {
+					t.Fatal("it is set up")
+				}
+			}
+			b.Volumes = b.restarted(t)
+			b.register(t)
+			<-b.inUse.known
+			b.end(t, "uid-1")
+			b.settleSoon(volumeID{driverOf, handleOf})
+			b.nothing(t)
+			if got := b.driver.Calls(); got[len(got)-1] != "NodeUnstageVolume" {
+				t.Errorf("the driver was asked for %v", got)
+			}
+		})
+	}
+}
+
+// TestAVolumeThatFailedIsItsPodsOverARestart: it is not unstaged before the pod has had a try.
+func TestAVolumeThatFailedIsItsPodsOverARestart(t *testing.T) {
+	for at, code := range map[string]codes.Code{"NodeStageVolume": codes.DeadlineExceeded, "NodePublishVolume": codes.Internal} {
+		t.Run(at, func(t *testing.T) {
+			b := newStaging(t, nil)
+			b.fault(at, func(context.Context) error { return status.Error(code, "not now") })
+			if err := b.setUp(t, "uid-1"); err == nil {
+				t.Fatal("it is set up")
+			}
+			b.fault(at, nil)
+			b.Volumes = b.restarted(t)
+			b.register(t)
+			<-b.inUse.known
+			b.settleSoon(volumeID{driverOf, handleOf})
+			b.settled(t)
+			if err := b.setUp(t, "uid-1"); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.driver.Calls(); slices.Contains(got, "NodeUnstageVolume") {
+				t.Errorf("the driver was asked for %v", got)
+			}
+			b.end(t, "uid-1")
+			b.nothing(t)
+		})
 	}
 }
 
@@ -403,5 +445,29 @@ func TestUnstagingIsCountedAsTheKubeletCallsIt(t *testing.T) {
 		if !counted {
 			t.Errorf("%s is not counted", operation)
 		}
+	}
+}
+
+// TestWhatLiesWhereNothingWasStagedGoesWithoutAsking: a kubelet writes what is to be known of a
+// staged volume for a driver, too, that does not stage; and a crash may come before it is written.
+func TestWhatLiesWhereNothingWasStagedGoesWithoutAsking(t *testing.T) {
+	for name, known := range map[string]bool{"a driver that does not stage": true, "a crash": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newStaging(t, func(c *fakecsi.Config) { c.Can = nil })
+			<-b.inUse.known
+			err := os.MkdirAll(filepath.Join(b.staging(), globalMount), 0o750)
+			if known {
+				err = errors.Join(err, writeData(b.staging(), stagedData{DriverName: driverOf, VolumeHandle: handleOf}))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !known { // then nobody needs the driver
+				b.Deregister(b.plugin)
+			}
+			b.settleSoon(volumeID{driverOf, handleOf})
+			b.nothing(t)
+			b.called(t)
+		})
 	}
 }

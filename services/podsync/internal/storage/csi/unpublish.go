@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -50,7 +51,7 @@ func (c *Volumes) ending(ctx context.Context, v volume.Remains, data volumeData,
 	return err
 }
 
-func (c *Volumes) unpublish(ctx context.Context, v volume.Remains, data volumeData) error {
+func (c *Volumes) unpublish(ctx context.Context, v volume.Remains, data volumeData) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	target := filepath.Join(v.Dir, mountName)
@@ -58,12 +59,13 @@ func (c *Volumes) unpublish(ctx context.Context, v volume.Remains, data volumeDa
 	if err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: %w; start the driver on this node; if it is gone for good, unmount %s and remove %s by hand", v.Name, err, target, v.Dir)
 	}
+	defer func() { c.lost(driver, v.UID, err) }()
 	if err := driver.Unpublish(ctx, data.VolumeHandle, target); err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: Unmounter.TearDownAt failed: %w", v.Name, err)
 	}
 	mounted, err := c.deps.Mounter.Mounted(target)
 	if err == nil && mounted {
-		err = fmt.Errorf("driver %s says that it is unpublished, and %s is mounted still", data.DriverName, target)
+		err = podstate.VolumeDriverRefused.Wrap(fmt.Errorf("driver %s says that it is unpublished, and %s is mounted still", data.DriverName, target))
 	}
 	if err == nil {
 		err = c.clean(v.Dir)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi/peer"
 	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
@@ -76,7 +77,7 @@ const mostOfAHandle = 4 << 10
 // check refuses a volume whose handle has no end. A pod that has one already keeps it.
 func (c *Volumes) check(w *wanted) error {
 	if n := len(w.data.VolumeHandle); n > mostOfAHandle && !c.stands(w) {
-		return fmt.Errorf("%w: kubernetes.io/csi: the volume's handle has %d bytes, and %d may be; correct the PersistentVolume, or its driver %s", rpcerr.ErrInvalid, n, mostOfAHandle, w.data.DriverName)
+		return podstate.VolumeAsSaid.Wrap(fmt.Errorf("%w: kubernetes.io/csi: the volume's handle has %d bytes, and %d may be; correct the PersistentVolume, or its driver %s", rpcerr.ErrInvalid, n, mostOfAHandle, w.data.DriverName))
 	}
 	return nil
 }

@@ -1,19 +1,15 @@
 package mount
 
-import (
-	"strings"
-
-	"github.com/moby/sys/mountinfo"
-)
+import "strings"
 
 // Context is the SELinux label that the filesystem at a path is mounted with, as the kernel
 // writes it; empty when it is mounted with none.
 func Context(path string) (string, error) {
-	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
+	mounts, err := mountsOn(path)
 	if err != nil || len(mounts) == 0 {
 		return "", err
 	}
-	return contextIn(mounts[len(mounts)-1].VFSOptions), nil // the last is on top
+	return contextIn(mounts[len(mounts)-1].VFSOptions), nil
 }
 
 // contextIn finds a label among options, where it has quotes if there are commas in it.

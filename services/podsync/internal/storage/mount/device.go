@@ -5,18 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
 	"k8s.io/klog/v2"
 	mountutils "k8s.io/mount-utils"
 	"k8s.io/utils/exec"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // mostDevice is how long a device may take to be mounted. Where much of it has to be made
@@ -27,7 +26,7 @@ const mostDevice = 6 * time.Hour
 const callDevice = "mount-device"
 
 // errNoDisk ends the wait for a disk.
-var errNoDisk = errors.New("the disk does not answer")
+var errNoDisk = podstate.VolumeDisk.Wrap(errors.New("the disk does not answer"))
 
 // OtherFilesystem is an error of a device that could not be mounted, and has another
 // filesystem on it than was asked for.
@@ -54,7 +53,7 @@ const otherFilesystem = "another filesystem"
 // refused: the kernel would mount it all the same, and whoever makes pods may say which.
 func (k *Kernel) Device(ctx context.Context, device, target, filesystem string, options []string) error {
 	if filesystem == "" || strings.ContainsFunc(filesystem, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }) {
-		return fmt.Errorf("%q is no filesystem's name", filesystem) // it becomes part of a program's
+		return podstate.VolumeSpec.Wrap(fmt.Errorf("%q is no filesystem's name", filesystem)) // it becomes part of a program's
 	}
 	if err := ofDevice(filesystem); err != nil {
 		return err
@@ -76,9 +75,9 @@ func (k *Kernel) Device(ctx context.Context, device, target, filesystem string, 
 	}
 	err = fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", device, target, filesystem, err)
 	if other.Load() {
-		return &OtherFilesystem{err}
+		return podstate.VolumeOtherFilesystem.Wrap(&OtherFilesystem{err})
 	}
-	return err
+	return podstate.VolumeDisk.Wrap(err)
 }
 
 // deviceCall mounts a device, unless that is done: one that was left may have.
@@ -155,7 +154,7 @@ func ofDevice(filesystem string) error {
 		return fmt.Errorf("see which filesystems are of devices: %w", err)
 	}
 	if deviceless(string(list), filesystem) {
-		return fmt.Errorf("%s is no filesystem of a device: correct the volume's fsType", filesystem)
+		return podstate.VolumeSpec.Wrap(fmt.Errorf("%s is no filesystem of a device: correct the volume's fsType", filesystem))
 	}
 	return nil
 }
@@ -174,13 +173,12 @@ func deviceless(list, filesystem string) bool {
 
 // kindAt is which filesystem is mounted at a path, by the kernel's table.
 func kindAt(target string) (string, error) {
-	parent, err := filepath.EvalSymlinks(filepath.Dir(target))
+	mounts, err := mountsOn(target)
 	if err != nil {
-		return "", fmt.Errorf("look at %s: %w", target, err)
+		return "", err
 	}
-	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(target))))
-	if err != nil || len(mounts) == 0 {
-		return "", fmt.Errorf("look for what is mounted on %s: %d mounts, %w", target, len(mounts), err)
+	if len(mounts) == 0 {
+		return "", fmt.Errorf("nothing is mounted on %s", target)
 	}
 	return mounts[len(mounts)-1].FSType, nil
 }

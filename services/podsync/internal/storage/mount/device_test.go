@@ -12,6 +12,7 @@ import (
 
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // disk is a file in the place of a device, with programs that write down what they do. A
@@ -136,7 +137,7 @@ func TestADiskThatHangsHoldsNobodyUpAndIsFormattedByOneAtATime(t *testing.T) {
 	cancel(tornDown)
 	select {
 	case err := <-done:
-		if !errors.Is(err, apart.ErrSilent) || !errors.Is(err, tornDown) {
+		if !errors.Is(err, apart.ErrSilent) || !errors.Is(err, tornDown) || podstate.VolumeCauseOf(err) != podstate.VolumeDisk {
 			t.Error(err)
 		}
 	case <-time.After(30 * time.Second):
@@ -193,7 +194,7 @@ func TestAFilesystemWithoutADeviceIsNotMountedInADevicesPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err == nil || !strings.Contains(err.Error(), "is no filesystem of a device") {
+		if podstate.VolumeCauseOf(err) != podstate.VolumeSpec || !strings.Contains(err.Error(), "is no filesystem of a device") {
 			t.Errorf("%s: %v", filesystem, err)
 		}
 	}

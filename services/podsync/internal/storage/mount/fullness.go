@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
 )
 
 // Fullness is how full a filesystem is.
@@ -140,7 +142,7 @@ func fullnessCall(args []string) (string, error) {
 	}
 	answers := make([]fullnessAnswer, len(args))
 	for i, path := range args {
-		if err := unix.Statfs(path, &answers[i].Stat); err != nil {
+		if err := eintr.Statfs(path, &answers[i].Stat); err != nil {
 			answers[i].Error = err.Error()
 		}
 	}

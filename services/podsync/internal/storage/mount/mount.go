@@ -191,18 +191,25 @@ func (k *Kernel) Mounted(target string) (bool, error) {
 	return mountedByTable(target) // before Linux 5.8
 }
 
-// mountedByTable reads the kernel's table of mounts, in which no path has a link.
+// mountedByTable reads the kernel's table of mounts.
 func mountedByTable(target string) (bool, error) {
-	parent, err := filepath.EvalSymlinks(filepath.Dir(target))
+	mounts, err := mountsOn(target)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
+	return len(mounts) > 0, err
+}
+
+// mountsOn are those on a path in the kernel's table of mounts, in which no path has a link; the
+// last is on top.
+func mountsOn(target string) ([]*mountinfo.Info, error) {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(target))
 	if err != nil {
-		return false, fmt.Errorf("look at %s: %w", target, err)
+		return nil, fmt.Errorf("look at %s: %w", target, err)
 	}
 	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(target))))
 	if err != nil {
-		return false, fmt.Errorf("look for what is mounted on %s: %w", target, err)
+		return nil, fmt.Errorf("look for what is mounted on %s: %w", target, err)
 	}
-	return len(mounts) > 0, nil
+	return mounts, nil
 }

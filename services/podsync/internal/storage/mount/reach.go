@@ -10,10 +10,12 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
 )
 
-// mostLinks is how many links the kernel follows in one path.
-const mostLinks = 40
+// MostLinks is how many links the kernel follows in one path.
+const MostLinks = 40
 
 // AskedAt is Reach without what is found. Of what is not there nobody is asked.
 func (k *Kernel) AskedAt(path string) (string, error) {
@@ -83,11 +85,14 @@ func (w *way) step() (at string, err error) {
 	name := w.left[0]
 	w.left = w.left[1:]
 	next := filepath.Join(w.done, name)
-	if name == "" || w.asked[next] {
+	if w.asked[next] {
 		w.done = next
 		return "", nil
 	}
-	fd, err := unix.Openat(int(w.here.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if name == "" { // between slashes, or after the last
+		return "", w.directory()
+	}
+	fd, err := eintr.Openat(int(w.here.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", &os.PathError{Op: "open", Path: next, Err: err}
 	}
@@ -108,7 +113,7 @@ func (w *way) step() (at string, err error) {
 		return "", nil
 	}
 	_ = file.Close()
-	if w.links++; w.links > mostLinks {
+	if w.links++; w.links > MostLinks {
 		return "", &os.PathError{Op: "open", Path: next, Err: unix.ELOOP}
 	}
 	w.left = append(strings.Split(to, "/"), w.left...)
@@ -121,10 +126,19 @@ func (w *way) step() (at string, err error) {
 	return "", err
 }
 
+// directory says whether what was come to is one, as a slash after it has it. Nobody is asked.
+func (w *way) directory() error {
+	info, err := w.here.Stat()
+	if err == nil && !info.IsDir() {
+		err = &os.PathError{Op: "open", Path: w.done + "/", Err: unix.ENOTDIR}
+	}
+	return err
+}
+
 // linkOf is where a link leads that is open as a handle.
 func linkOf(fd int) (to string, is bool) {
 	text := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(fd, "", text)
+	n, err := eintr.Readlinkat(fd, "", text)
 	if err != nil {
 		return "", false
 	}

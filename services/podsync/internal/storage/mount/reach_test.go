@@ -126,6 +126,28 @@ func TestNobodyIsAskedThoughThePathChangesWhileItIsGoneAlong(t *testing.T) {
 	}
 }
 
+func TestASlashAtTheEndIsOfADirectory(t *testing.T) {
+	root := t.TempDir()
+	err := errors.Join(os.WriteFile(root+"/file", nil, 0o600), os.Mkdir(root+"/dir", 0o700), unix.Mknod(root+"/socket", unix.S_IFSOCK|0o600, 0),
+		os.Symlink("file", root+"/link"), os.Symlink("file/", root+"/slashed"), os.Symlink("dir", root+"/to"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]error{
+		"file/": unix.ENOTDIR, "file//": unix.ENOTDIR, "socket/": unix.ENOTDIR, "link/": unix.ENOTDIR, "slashed": unix.ENOTDIR, "file/.": unix.ENOTDIR,
+		"file": nil, "link": nil, "dir/": nil, "dir//": nil, "to/": nil, "./dir/./": nil,
+	} {
+		found, at, err := New(Config{}).Reach(root + "/" + path)
+		if found != nil {
+			_ = found.Close()
+		}
+		_, kernel := os.Stat(root + "/" + path)
+		if at != "" || !errors.Is(err, want) || !errors.Is(kernel, want) || (found == nil) != (want != nil) {
+			t.Errorf("%s: %q, %v, want %v; the kernel says %v", path, at, err, want, kernel)
+		}
+	}
+}
+
 func TestAPathOfTheNodeItselfAsksNobody(t *testing.T) {
 	if at, err := New(Config{}).AskedAt("/proc/self/mountinfo"); at != "" || err != nil {
 		t.Errorf("%q, %v", at, err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	mountutils "k8s.io/mount-utils"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 const (
@@ -43,7 +45,7 @@ func helperOf(filesystem string) bool {
 
 func mountRemote(ctx context.Context, run command, has func(string) bool, source, target, filesystem string, options []string) error {
 	if strings.HasPrefix(source, "-") || strings.ContainsFunc(source, func(r rune) bool { return r < ' ' }) {
-		return fmt.Errorf("%q cannot be mounted: a server's name begins with no dash, and neither it nor the path has control characters; correct nfs.server or nfs.path of the volume", source) // mount would read it as an option
+		return podstate.VolumeSpec.Wrap(fmt.Errorf("%q cannot be mounted: a server's name begins with no dash, and neither it nor the path has control characters; correct nfs.server or nfs.path of the volume", source)) // mount would read it as an option
 	}
 	ctx, cancel := context.WithTimeout(ctx, mostRemote)
 	defer cancel()
@@ -59,10 +61,10 @@ func mountRemote(ctx context.Context, run command, has func(string) bool, source
 	}
 	err = fmt.Errorf("mount failed: %w\nMounting command: %s\nMounting arguments: %s\nOutput: %s", err, "mount", shown, out)
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w; it was ended before the server had answered: %w", err, context.Cause(ctx))
+		return podstate.VolumeServerSilent.Wrap(fmt.Errorf("%w; it was ended before the server had answered: %w", err, context.Cause(ctx)))
 	}
 	if !has(filesystem) {
-		return fmt.Errorf("%w; this node has no mount.%s: install the %s client of its distribution (nfs-common, nfs-utils)", err, filesystem, strings.ToUpper(filesystem))
+		return podstate.VolumeProgramMissing.Wrap(fmt.Errorf("%w; this node has no mount.%s: install the %s client of its distribution (nfs-common, nfs-utils)", err, filesystem, strings.ToUpper(filesystem)))
 	}
-	return err
+	return podstate.VolumeServerRefused.Wrap(err)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/polylet/polylet/internal/testkit/eventually"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // runs stands in for programs: it keeps what was asked for, and says out and fails if that
@@ -50,13 +51,17 @@ func TestWhatAMountSaysIsToldInTheKubeletsWordsAndAMissingHelperByName(t *testin
 		if told := err != nil && strings.Contains(err.Error(), "this node has no mount.nfs: install the NFS client"); told == has {
 			t.Errorf("%s: %v", name, err)
 		}
+		want := map[bool]podstate.VolumeCause{true: podstate.VolumeServerRefused, false: podstate.VolumeProgramMissing}[has]
+		if got := podstate.VolumeCauseOf(err); got != want {
+			t.Errorf("%s: cause %d, want %d", name, got, want)
+		}
 	}
 }
 
 func TestAServersNameIsNoOptionOfMount(t *testing.T) {
 	r := &runs{}
 	for _, source := range []string{"-oexec:/d", "--bind:/d", "s\n:/d"} {
-		if err := mountRemote(t.Context(), r.command, func(string) bool { return true }, source, "/t", "nfs", nil); err == nil || r.asked != nil {
+		if err := mountRemote(t.Context(), r.command, func(string) bool { return true }, source, "/t", "nfs", nil); podstate.VolumeCauseOf(err) != podstate.VolumeSpec || r.asked != nil {
 			t.Errorf("%q: %v, asked for %q", source, err, r.asked)
 		}
 	}
@@ -83,7 +88,7 @@ func TestTheHelperOfAMountEndsWithIt(t *testing.T) {
 	cancel(ended)
 	select {
 	case err := <-done:
-		if !errors.Is(err, ended) {
+		if !errors.Is(err, ended) || podstate.VolumeCauseOf(err) != podstate.VolumeServerSilent {
 			t.Errorf("%v", err)
 		}
 	case <-time.After(30 * time.Second):

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // restrictions are the options that one mount of a filesystem can have by itself, and
@@ -26,7 +29,7 @@ func CheckRestrictions(options []string) error {
 	known := restrictions()
 	for _, o := range options {
 		if _, is := known[o]; !is && o != "rw" && o != "bind" {
-			return fmt.Errorf("mount option %q is none that a directory can be mounted with; those are ro, rw, nosuid, nodev, noexec, noatime, nodiratime, relatime and strictatime", o)
+			return podstate.VolumeOptions.Wrap(fmt.Errorf("mount option %q is none that a directory can be mounted with; those are ro, rw, nosuid, nodev, noexec, noatime, nodiratime, relatime and strictatime", o))
 		}
 	}
 	return nil
@@ -63,7 +66,7 @@ func (k *Kernel) Restrict(target string, options []string) error {
 // restrictByFlags is Restrict before Linux 5.12. What the mount has stays.
 func restrictByFlags(target string, flags uint64) error {
 	var st unix.Statfs_t
-	if err := unix.Statfs(target, &st); err != nil {
+	if err := eintr.Statfs(target, &st); err != nil {
 		return err
 	}
 	const kept = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC // as statfs has them

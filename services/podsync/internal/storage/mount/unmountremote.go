@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 )
 
 // errNoServer ends the wait for a server.
-var errNoServer = errors.New("its server does not answer")
+var errNoServer = podstate.VolumeServerSilent.Wrap(errors.New("its server does not answer"))
 
 // UnmountRemote ends a mount whose server may not answer: it is given a minute, then what
 // waits for it fails, and the mount is ended at once. No thread of this process waits; of

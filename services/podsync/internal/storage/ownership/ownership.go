@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
 )
 
 // Of is the group that owns the pod's volumes; nil for none.
@@ -35,6 +37,10 @@ type Change struct {
 	Given *atomic.Int64
 	// Skip is told of what cannot be changed, and the rest is; nil ends with the first.
 	Skip func(err error)
+	// Open opens a name of a directory as a path (O_PATH), and no link's end; what it says is
+	// not there (ENOENT) is left as it is. nil opens what is mounted there, too; another
+	// process that does it (ApplyApart) always does.
+	Open func(dir *os.File, name string) (fd int, err error)
 }
 
 // Apply gives a tree to the group, what lies deepest first: files readable (and writable
@@ -44,25 +50,30 @@ func (c Change) Apply(ctx context.Context, root string) error {
 	if c.Group == nil {
 		return nil
 	}
-	fd, err := unix.Open(root, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := eintr.Open(root, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: root, Err: err}
 	}
 	top := os.NewFile(uintptr(fd), root) //nolint:gosec // A descriptor is not negative.
 	defer top.Close()
+	return c.ApplyTo(ctx, top)
+}
+
+// ApplyTo is Apply of a tree whose root is open, also as a path.
+func (c Change) ApplyTo(ctx context.Context, root *os.File) error {
 	if c.OnMismatch {
-		if done, err := c.done(top); err != nil || done {
+		if done, err := c.done(root); err != nil || done {
 			return err
 		}
 	}
 	w := walk{Change: c, ctx: ctx}
-	return w.all(top)
+	return w.all(root)
 }
 
 // done says whether a file is as it would become.
 func (c Change) done(file *os.File) (bool, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+	if err := eintr.Fstat(int(file.Fd()), &st); err != nil {
 		return false, err
 	}
 	return int64(st.Gid) == *c.Group && st.Mode|c.bits(st.Mode) == st.Mode, nil
@@ -87,7 +98,7 @@ func (c Change) own(file *os.File, st unix.Stat_t) error {
 		return nil
 	}
 	if int64(st.Gid) != *c.Group {
-		if err := unix.Fchownat(int(file.Fd()), "", -1, int(*c.Group), unix.AT_EMPTY_PATH); err != nil {
+		if err := eintr.Fchownat(int(file.Fd()), "", -1, int(*c.Group), unix.AT_EMPTY_PATH); err != nil {
 			return err
 		}
 	}
@@ -95,5 +106,5 @@ func (c Change) own(file *os.File, st unix.Stat_t) error {
 		return nil
 	}
 	// Also when it has that mode: the kernel takes set-user-ID from who gets a group.
-	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(int(file.Fd())), mode)
+	return eintr.Chmod("/proc/self/fd/"+strconv.Itoa(int(file.Fd())), mode)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
 )
 
 const (
@@ -53,8 +55,8 @@ func (w *walk) all(top *os.File) error {
 		return err
 	}
 	for len(w.levels) > 0 {
-		if err := w.ctx.Err(); err != nil {
-			return w.failed("", err)
+		if w.ctx.Err() != nil {
+			return w.failed("", context.Cause(w.ctx))
 		}
 		name, err := w.next()
 		switch {
@@ -84,7 +86,11 @@ func (w *walk) close() {
 
 // entry gives away what has a name in the last directory, or goes into it.
 func (w *walk) entry(name string) error {
-	fd, err := unix.Openat(int(w.last().dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	open := w.Open
+	if open == nil {
+		open = openPath
+	}
+	fd, err := open(w.last().dir, name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil // removed meanwhile
 	}
@@ -96,13 +102,17 @@ func (w *walk) entry(name string) error {
 	return w.take(file, name)
 }
 
+func openPath(dir *os.File, name string) (int, error) {
+	return eintr.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
 // take gives away a file, which is open as a path, or goes into it.
 func (w *walk) take(file *os.File, name string) error {
 	if w.Given != nil {
 		w.Given.Add(1)
 	}
 	var st unix.Stat_t
-	err := unix.Fstat(int(file.Fd()), &st)
+	err := eintr.Fstat(int(file.Fd()), &st)
 	switch {
 	case err != nil:
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
@@ -121,7 +131,7 @@ func (w *walk) down(path *os.File, name string, st unix.Stat_t) error {
 	if len(w.levels) > mostDepth {
 		return fmt.Errorf("it lies more than %d directories deep", mostDepth)
 	}
-	fd, err := unix.Openat(int(path.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := eintr.Openat(int(path.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -137,12 +147,16 @@ func (w *walk) down(path *os.File, name string, st unix.Stat_t) error {
 	return nil
 }
 
-// up ends with the last directory, which is given away unless its content could not be.
+// up ends with the last directory, which is given away unless its content could not be. One
+// that was removed meanwhile is as if it had never been there, unless it is the root.
 func (w *walk) up(failed error) error {
 	l := w.last()
 	defer l.dir.Close()
-	if failed == nil {
+	switch {
+	case failed == nil:
 		failed = w.own(l.dir, l.st)
+	case errors.Is(failed, unix.ENOENT) && len(w.levels) > 1:
+		failed = nil
 	}
 	w.levels = w.levels[:len(w.levels)-1]
 	if failed != nil {
@@ -189,9 +203,8 @@ func (w *walk) next() (string, error) {
 		w.read = make([]byte, mostRead)
 	}
 	for len(l.names) == 0 {
-		n, err := unix.ReadDirent(int(l.dir.Fd()), w.read)
+		n, err := eintr.ReadDirent(int(l.dir.Fd()), w.read)
 		switch {
-		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return "", os.NewSyscallError("getdents", err)
 		case n == 0:
@@ -207,7 +220,7 @@ func (w *walk) next() (string, error) {
 
 // close closes a directory for as long as what is below it is given away.
 func (l *level) close() error {
-	at, err := unix.Seek(int(l.dir.Fd()), 0, io.SeekCurrent)
+	at, err := eintr.Seek(int(l.dir.Fd()), 0, io.SeekCurrent)
 	if err != nil {
 		return os.NewSyscallError("lseek", err)
 	}
@@ -219,18 +232,18 @@ func (l *level) close() error {
 
 // again opens a directory that was closed, from one that lies in it.
 func (l *level) again(below *os.File) error {
-	fd, err := unix.Openat(int(below.Fd()), "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := eintr.Openat(int(below.Fd()), "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	dir := os.NewFile(uintptr(fd), l.name) //nolint:gosec // A descriptor is not negative.
 	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
+	err = eintr.Fstat(fd, &st)
 	if err == nil && (st.Dev != l.st.Dev || st.Ino != l.st.Ino) {
 		err = errMoved
 	}
 	if err == nil {
-		_, err = unix.Seek(fd, l.at, io.SeekStart)
+		_, err = eintr.Seek(fd, l.at, io.SeekStart)
 	}
 	if err != nil {
 		_ = dir.Close()

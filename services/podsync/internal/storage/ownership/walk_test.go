@@ -192,6 +192,46 @@ func TestADirectoryBesideADeepOneIsGiven(t *testing.T) {
 	}
 }
 
+// TestADirectoryThatIsRemovedWhileTheWalkIsInItIsNothingToGive, also where those above it are closed.
+func TestADirectoryThatIsRemovedWhileTheWalkIsInItIsNothingToGive(t *testing.T) {
+	for _, above := range []string{"", strings.Repeat("d/", mostOpen-1), strings.Repeat("d/", mostOpen), strings.Repeat("d/", mostOpen+5)} {
+		root := inMemory(t)
+		going, stays := filepath.Join(root, above, "going"), filepath.Join(root, above, "stays")
+		if err := errors.Join(os.MkdirAll(filepath.Join(going, "in"), 0o700), os.WriteFile(stays, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		change := Change{Group: give(group), Open: func(dir *os.File, name string) (int, error) {
+			fd, err := openPath(dir, name)
+			if name == "in" {
+				err = errors.Join(err, os.RemoveAll(going))
+			}
+			return fd, err
+		}}
+		if err := change.Apply(t.Context(), root); err != nil {
+			t.Errorf("in %q: %v", above, err)
+		}
+		for _, path := range []string{stays, filepath.Join(root, above), root} {
+			if st := stat(t, path); int64(st.Gid) != group {
+				t.Errorf("in %q: %s has group %d", above, path, st.Gid)
+			}
+		}
+	}
+}
+
+func TestATreeThatIsRemovedMeanwhileIsNotGiven(t *testing.T) {
+	root := filepath.Join(inMemory(t), "root")
+	if err := os.MkdirAll(filepath.Join(root, "in"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	change := Change{Group: give(group), Open: func(dir *os.File, name string) (int, error) {
+		fd, err := openPath(dir, name)
+		return fd, errors.Join(err, os.RemoveAll(root))
+	}}
+	if err := change.Apply(t.Context(), root); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("%v, want that it is not there", err)
+	}
+}
+
 // TestEveryTreeIsGivenWholeWithFewOpen has trees of any form, deeper than what is open.
 func TestEveryTreeIsGivenWholeWithFewOpen(t *testing.T) {
 	for seed := range uint64(30) {

@@ -79,16 +79,6 @@ func (linux) set(dir *os.File, a attributes) error {
 	return ioctl(dir, fsSetXattr, &x)
 }
 
-// PassNoneOn has what is made in an open directory, or moved there, not become its project's:
-// the kernel lets nothing of another into one that passes its own on (EXDEV).
-func PassNoneOn(dir *os.File) error {
-	has, err := linux{}.attributes(dir)
-	if err != nil || !has.inherited {
-		return err
-	}
-	return linux{}.set(dir, attributes{project: has.project})
-}
-
 func ioctl(dir *os.File, request uintptr, x *fsxattr) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, dir.Fd(), request, uintptr(unsafe.Pointer(x))) //nolint:gosec // As ioctl(2) wants it.
 	if errno != 0 {

@@ -110,37 +110,6 @@ func TestARealFilesystemCountsADirectoryByItsProject(t *testing.T) {
 	})
 }
 
-// TestWhatIsOfAnotherProjectIsMovedIntoARealDirectoryThatPassesNoneOn is run by test/vm.
-func TestWhatIsOfAnotherProjectIsMovedIntoARealDirectoryThatPassesNoneOn(t *testing.T) {
-	on := os.Getenv(quotaVariable)
-	if on == "" {
-		t.Skip("no filesystem that counts by projects was named by " + quotaVariable)
-	}
-	top, err := os.MkdirTemp(on, "top-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(top)
-	if err := os.MkdirAll(filepath.Join(top, "a", "b"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.Open(top)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	if err := (linux{}).set(dir, attributes{7, true}); err != nil {
-		t.Fatal(err)
-	}
-	move := func() error { return os.Rename(filepath.Join(top, "a", "b"), filepath.Join(top, "b")) }
-	if err := move(); !errors.Is(err, unix.EXDEV) {
-		t.Errorf("before: %v", err)
-	}
-	if err := errors.Join(PassNoneOn(dir), move(), PassNoneOn(dir)); err != nil {
-		t.Error(err)
-	}
-}
-
 func measured(t *testing.T, q *Quotas, dir string, id uint32) Usage {
 	t.Helper()
 	got, err := q.Usage(dir, id)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func fabricSource(lun int32, wwns ...string) v1.VolumeSource {
@@ -109,12 +111,12 @@ func TestThatNoDiskOfAFabricIsFoundIsSaid(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("stopped"))
 		defer cancel()
 		_, err := b.Setup(ctx, b.inline("uid-1", "v", source))
-		if err == nil || !strings.HasPrefix(err.Error(), "MountVolume.WaitForAttach: no fc disk found") || !strings.Contains(err.Error(), want) {
+		if podstate.VolumeCauseOf(err) != podstate.VolumeFabric || !strings.HasPrefix(err.Error(), "MountVolume.WaitForAttach: no fc disk found") || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}
 	}
 	for name, source := range map[string]*v1.FCVolumeSource{"no fc disk information found": {}, "other than letters": {WWIDs: []string{"a/b"}}} {
-		if _, err := b.Setup(t.Context(), b.inline("uid-1", "v", v1.VolumeSource{FC: source})); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := b.Setup(t.Context(), b.inline("uid-1", "v", v1.VolumeSource{FC: source})); podstate.VolumeCauseOf(err) != podstate.VolumeSpec || !strings.Contains(err.Error(), name) {
 			t.Error(err)
 		}
 	}

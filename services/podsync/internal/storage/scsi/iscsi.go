@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 const (
@@ -189,7 +191,7 @@ func (v *Volumes) transport(ctx context.Context, iface string) (string, error) {
 // cloneInterface makes an interface as another is, with the volume's initiator name.
 func (v *Volumes) cloneInterface(ctx context.Context, t *target) error {
 	if t.InitIface == t.Iface {
-		return fmt.Errorf("iscsi: cannot clone iface with same name: %s", t.InitIface)
+		return podstate.VolumeSpec.Wrap(fmt.Errorf("iscsi: cannot clone iface with same name: %s", t.InitIface))
 	}
 	shown, err := v.iscsiadm(ctx, "-m", "iface", "-I", t.InitIface, "-o", "show")
 	if err != nil {
@@ -247,7 +249,7 @@ func (v *Volumes) logIn(ctx context.Context, l *login, portal string) error {
 		return fmt.Errorf("iscsi: failed to look for the record of %s at portal %s: %w", t.Iqn, portal, err)
 	}
 	if words && l.want.inline {
-		return fmt.Errorf("iscsi: the node has a record of %s at portal %s that was not made for a volume and has CHAP credentials, which no volume in a pod's own spec gets; use a PersistentVolume, or have the node's administrator remove the record", t.Iqn, portal)
+		return podstate.VolumeAsSaid.Wrap(fmt.Errorf("iscsi: the node has a record of %s at portal %s that was not made for a volume and has CHAP credentials, which no volume in a pod's own spec gets; use a PersistentVolume, or have the node's administrator remove the record", t.Iqn, portal))
 	}
 	begun.Record, begun.Written = !others, false // until it is made anew
 	if err := v.note(l.place, t, begun); err != nil {
@@ -330,7 +332,7 @@ func chap(do func(of []string, more ...string) error, of []string, words map[str
 			continue
 		}
 		if strings.ContainsAny(word, "\n\r") {
-			return errors.New(prefix + key + " of the secret has more than one line; correct the secret")
+			return podstate.VolumeAsSaid.Wrap(errors.New(prefix + key + " of the secret has more than one line; correct the secret"))
 		}
 		if err := do(of, "-o", "update", "-n", prefix+key, "-v", word); err != nil {
 			return errors.New("iscsiadm does not take " + prefix + key + "; what it says is not shown, since it may name the secret")

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func TestADiskOfAnISCSITargetIsLoggedInToMountedAndTakenAway(t *testing.T) {
@@ -187,7 +189,7 @@ func TestAWordOfASecretIsNoLineOfARecord(t *testing.T) {
 	r := b.inline("uid-1", "v", source(0))
 	r.Volume.ISCSI.SessionCHAPAuth, r.Volume.ISCSI.SecretRef = true, &v1.LocalObjectReference{Name: "chap"}
 	b.secrets["ns/chap"] = map[string][]byte{"node.session.auth.password": []byte("p4ss\nnode.startup = automatic\n")}
-	if _, err := b.Setup(t.Context(), r); err == nil || !strings.Contains(err.Error(), "node.session.auth.password of the secret has more than one line") || strings.Contains(err.Error()+b.read("asked"), "p4ss") {
+	if _, err := b.Setup(t.Context(), r); podstate.VolumeCauseOf(err) != podstate.VolumeAsSaid || !strings.Contains(err.Error(), "node.session.auth.password of the secret has more than one line") || strings.Contains(err.Error()+b.read("asked"), "p4ss") {
 		t.Errorf("%v, asked\n%s", err, b.read("asked"))
 	}
 	b.secrets["ns/chap"]["node.session.auth.password"] = []byte("p4ss\n") // as an editor leaves it
@@ -316,7 +318,7 @@ func TestWhatAProgramWouldReadAsAnOptionIsRefused(t *testing.T) {
 	} {
 		r := b.inline("uid-1", "v", source(0))
 		change(r.Volume.ISCSI)
-		if err := b.Attach(t.Context(), r); err == nil || !strings.Contains(err.Error(), name) {
+		if err := b.Attach(t.Context(), r); podstate.VolumeCauseOf(err) != podstate.VolumeSpec || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -330,7 +332,7 @@ func TestAWaitForADiskEndsWithThePod(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, err := b.Setup(ctx, b.inline("uid-1", "v", source(0))); err == nil || time.Since(began) > 30*time.Second {
+	if _, err := b.Setup(ctx, b.inline("uid-1", "v", source(0))); podstate.VolumeCauseOf(err) != podstate.VolumeTarget || time.Since(began) > 30*time.Second {
 		t.Errorf("%v, after %v", err, time.Since(began))
 	}
 }

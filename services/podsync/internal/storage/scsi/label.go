@@ -56,7 +56,7 @@ func (v *Volumes) label(ctx context.Context, w *wanted, p place, stood bool) (se
 		if kept, is := v.labelKept(w, p); is { // it is counted once what it wants
 			return kept, nil
 		}
-		is, err := v.labelOf(w, p)
+		is, err := v.labelOf(w, p, w.dir)
 		if err != nil {
 			return selinux.Label{}, err
 		}
@@ -75,17 +75,22 @@ func (v *Volumes) labelKept(w *wanted, p place) (label selinux.Label, is bool) {
 	return label, is
 }
 
-// labelOf is with which label a disk's filesystem is mounted in its place. What another agent
-// has mounted the kernel knows, as it writes labels; there, one that the PersistentVolume's own
-// options name is no pod's.
-func (v *Volumes) labelOf(w *wanted, p place) (string, error) {
+// labelOf is with which label a disk's filesystem is mounted at a path. That the kernel knows,
+// whatever was mounted there before; its place's record has how it was asked for, where it is the
+// same. One that the PersistentVolume's own options name is no pod's.
+func (v *Volumes) labelOf(w *wanted, p place, at string) (string, error) {
+	kept := ""
 	if r, is := v.recordAt(p.path); is {
-		return r.SELinuxMountContext, nil
+		kept = r.SELinuxMountContext
 	}
 	if slices.ContainsFunc(w.options, func(o string) bool { return strings.HasPrefix(o, "context=") }) {
-		return "", nil
+		return kept, nil
 	}
-	return v.deps.Context(p.path)
+	is, err := v.deps.Context(at)
+	if err != nil || selinux.Same(is, kept) {
+		return kept, err
+	}
+	return is, nil
 }
 
 // relabel unmounts a disk's filesystem from its place that is mounted there with another label
@@ -95,7 +100,7 @@ func (v *Volumes) relabel(ctx context.Context, w *wanted, p place) error {
 	if err != nil || !mounted || !v.selinux().Enabled() {
 		return err
 	}
-	is, err := v.labelOf(w, p)
+	is, err := v.labelOf(w, p, p.path)
 	if err != nil || is == p.label {
 		return err
 	}

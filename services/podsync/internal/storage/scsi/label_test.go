@@ -1,6 +1,8 @@
 package scsi
 
 import (
+	"cmp"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/storage/selinux"
 	"github.com/polylet/polylet/services/podsync/internal/storage/selinux/selinuxtest"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -43,14 +46,43 @@ type labelBench struct {
 	all     bool
 	metrics *metrics.Metrics
 	counted *prometheus.Registry
-	kernel  map[string]string // which labels the kernel has, by the places of mounts
+	kernel  map[string]string // how the kernel writes a label, where not as it was asked for it
 }
 
 // begins is a new process: nothing is in memory.
 func (b *labelBench) begins() {
 	b.restart()
 	b.cfg.SELinuxMount, b.deps.SELinux, b.deps.Metrics = b.all, selinuxtest.Policy(true), b.metrics
-	b.deps.Context = func(path string) (string, error) { return b.kernel[path], nil }
+	b.deps.Context = b.context
+}
+
+// context is the label that what is mounted at a path has, or what is bound there.
+func (b *labelBench) context(path string) (string, error) {
+	of := path
+	if source := b.mounts.Source(path); b.mounts.Source(source) != "" {
+		of = source
+	}
+	for _, option := range b.mounts.Options(of) {
+		if label, is := strings.CutPrefix(option, "context="); is {
+			label = strings.Trim(label, `"`)
+			return cmp.Or(b.kernel[label], label), nil
+		}
+	}
+	return "", nil
+}
+
+// mountAsKubelet mounts the disk in its place, and for the pods, as a kubelet has.
+func (b *labelBench) mountAsKubelet(label string, all ...volume.Request) {
+	b.t.Helper()
+	at := b.place(all[0])
+	if err := b.mounts.Device(b.t.Context(), filepath.Join(b.host, "dev/sda"), at, "ext4", []string{selinux.MountOption(label)}); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, r := range all {
+		if err := errors.Join(os.MkdirAll(r.Dir, 0o750), b.mounts.Bind(at, r.Dir)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
 }
 
 // wants is the disk for a pod whose containers have levels.
@@ -217,18 +249,10 @@ func TestADiskThatAnotherAgentHasMountedHasTheLabelThatTheKernelKnows(t *testing
 	eachKind(t, true, func(t *testing.T, b *labelBench) {
 		r := b.wants("uid-1", v1.ReadWriteMany, "s0:c1")
 		at := b.place(r)
-		for _, dir := range []string{at, r.Dir} {
-			if err := os.MkdirAll(dir, 0o750); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := b.mounts.Device(t.Context(), filepath.Join(b.host, "dev/sda"), at, "ext4", nil); err != nil {
+		if err := os.MkdirAll(at, 0o750); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.mounts.Bind(at, r.Dir); err != nil {
-			t.Fatal(err)
-		}
-		b.kernel[at] = selinuxtest.Label("s0:c1")
+		b.mountAsKubelet(selinuxtest.Label("s0:c1"), r)
 		b.has(r, true)
 		beside := b.wants("uid-2", v1.ReadWriteMany, "s0:c1")
 		b.has(beside, true)
@@ -240,6 +264,53 @@ func TestADiskThatAnotherAgentHasMountedHasTheLabelThatTheKernelKnows(t *testing
 		if b.mounts.Source(at) != filepath.Join(b.host, "dev/sda") || b.read("asked") != "" {
 			t.Errorf("it is mounted anew from %s, asked %q", b.mounts.Source(at), b.read("asked"))
 		}
+	})
+}
+
+// TestADiskThatAnotherAgentHasMountedInItsPlaceHasItsLabel, whatever a record says of what was
+// mounted there before.
+func TestADiskThatAnotherAgentHasMountedInItsPlaceHasItsLabel(t *testing.T) {
+	eachKind(t, true, func(t *testing.T, b *labelBench) {
+		first, second, third := b.wants("uid-1", v1.ReadWriteMany, "s0:c1"), b.wants("uid-2", v1.ReadWriteMany, "s0:c2"), b.wants("uid-3", v1.ReadWriteMany, "s0:c1")
+		b.has(first, true)
+		b.takeDown(first)
+		if err := b.mounts.Unmount(b.place(first)); err != nil {
+			t.Fatal(err)
+		}
+		b.mountAsKubelet(selinuxtest.Label("s0:c2"), second)
+		b.begins()
+		b.has(second, true)
+		if label, is := b.labelKept(&wanted{dir: second.Dir}, place{path: b.place(second)}); !is || label.Is != selinuxtest.Label("s0:c2") {
+			t.Errorf("it has %+v, %v", label, is)
+		}
+		b.begins()
+		const want = `waiting for unmount of volume "pv", because it is already mounted to a different pod with a different SELinux label`
+		if _, err := b.Setup(t.Context(), third); err == nil || !strings.Contains(err.Error(), want) {
+			t.Error(err)
+		}
+		b.takeDown(second)
+		b.has(third, true)
+		if got := b.mounts.Options(b.place(third)); !slices.Contains(got, selinux.MountOption(selinuxtest.Label("s0:c1"))) {
+			t.Errorf("mounted with %q", got)
+		}
+		b.ends(third)
+	})
+}
+
+// TestADisksLabelIsThePodsHoweverTheKernelWritesIt: it is not mounted anew.
+func TestADisksLabelIsThePodsHoweverTheKernelWritesIt(t *testing.T) {
+	eachKind(t, true, func(t *testing.T, b *labelBench) {
+		asked := selinuxtest.Label("s0:c9,c2,c1,c0")
+		b.kernel[asked] = selinuxtest.Label("s0:c0.c2,c9")
+		first, second := b.wants("uid-1", v1.ReadWriteMany, "s0:c9,c2,c1,c0"), b.wants("uid-2", v1.ReadWriteMany, "s0:c9,c2,c1,c0")
+		b.has(first, true)
+		b.begins()
+		b.has(second, true)
+		b.has(first, true)
+		if label, is := b.labelKept(&wanted{dir: first.Dir}, place{path: b.place(first)}); !is || label.Is != asked {
+			t.Errorf("it has %+v, %v", label, is)
+		}
+		b.ends(first, second)
 	})
 }
 

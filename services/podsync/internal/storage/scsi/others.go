@@ -10,6 +10,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // ofNobody refuses a disk that something else of the node has: whoever makes pods may name
@@ -36,7 +38,7 @@ func (v *Volumes) ofNobody(ctx context.Context, d disk, device string) error {
 		return err
 	}
 	if by != "" {
-		return &othersDisk{device: device, by: by}
+		return podstate.VolumeSpec.Wrap(&othersDisk{device: device, by: by})
 	}
 	return nil
 }

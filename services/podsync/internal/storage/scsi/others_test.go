@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -53,7 +54,7 @@ func TestAPodsOwnSpecGetsNoDiskThatTheNodeHasInUse(t *testing.T) {
 			}
 			r := b.inline("uid-1", "v", byWWID(c.id))
 			_, err := b.Setup(t.Context(), r)
-			if err == nil || !strings.HasPrefix(err.Error(), "MountVolume.WaitForAttach: ") || !strings.Contains(err.Error(), "is a disk that this node has in use for something else") || len(b.mounts.Mounts()) != 0 {
+			if podstate.VolumeCauseOf(err) != podstate.VolumeSpec || !strings.HasPrefix(err.Error(), "MountVolume.WaitForAttach: ") || !strings.Contains(err.Error(), "is a disk that this node has in use for something else") || len(b.mounts.Mounts()) != 0 {
 				t.Errorf("%v; mounted are %q", err, b.mounts.Mounts())
 			}
 			b.deps.Apart, b.deps.Shown = nil, func(string) ([]string, error) { return nil, nil } // it is let go of

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 const (
@@ -79,7 +80,7 @@ func run(ctx context.Context, program string, args ...string) (string, error) {
 	case ctx.Err() != nil:
 		return out.String(), fmt.Errorf("%s did not end in its time: %w", program, context.Cause(ctx))
 	case errors.Is(err, exec.ErrNotFound):
-		return "", fmt.Errorf("%w: this node has no %s: install %s, and have its service run", rpcerr.ErrUnavailable, program, packageOf(program))
+		return "", podstate.VolumeProgramMissing.Wrap(fmt.Errorf("%w: this node has no %s: install %s, and have its service run", rpcerr.ErrUnavailable, program, packageOf(program)))
 	case errors.As(err, &ended):
 		return out.String(), &failure{program, ended.ExitCode(), out.String()}
 	}

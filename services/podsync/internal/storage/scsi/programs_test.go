@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func TestADiskIsHadByTheProgramsOfTheHostAndTheirCodes(t *testing.T) {
@@ -28,7 +30,7 @@ func TestThatIscsiadmIsMissingIsSaidWithWhatToInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := b.Setup(t.Context(), b.inline("uid-1", "v", source(0)))
-	if err == nil || !strings.Contains(err.Error(), "this node has no iscsiadm: install open-iscsi (Debian, SUSE) or iscsi-initiator-utils (Red Hat)") {
+	if podstate.VolumeCauseOf(err) != podstate.VolumeProgramMissing || !strings.Contains(err.Error(), "this node has no iscsiadm: install open-iscsi (Debian, SUSE) or iscsi-initiator-utils (Red Hat)") {
 		t.Error(err)
 	}
 	names, err := b.Left() // and is no reason for the cluster to think that it is used here

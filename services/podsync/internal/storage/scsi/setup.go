@@ -145,9 +145,11 @@ func (v *Volumes) attach(ctx context.Context, w *wanted, p place) (device string
 	}
 	switch d := w.disk.(type) {
 	case *target:
-		return v.attachISCSI(ctx, &login{want: w, place: p, target: d})
+		device, err = v.attachISCSI(ctx, &login{want: w, place: p, target: d})
+		return device, podstate.VolumeTarget.Wrap(err)
 	case *fabric:
-		return v.attachFC(ctx, d)
+		device, err = v.attachFC(ctx, d)
+		return device, podstate.VolumeFabric.Wrap(err)
 	}
 	return "", fmt.Errorf("a disk of the kind %s is not known", w.disk.kind())
 }

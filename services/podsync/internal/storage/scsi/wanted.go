@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -88,16 +89,16 @@ func wantedBy(r volume.Request) (*wanted, error) {
 		w.ofFC(r.Volume.FC)
 		w.readOnly = r.Volume.FC.ReadOnly
 	default:
-		return nil, fmt.Errorf("volume %q is neither of iscsi nor of fc", r.Volume.Name)
+		return nil, podstate.VolumeSpec.Wrap(fmt.Errorf("volume %q is neither of iscsi nor of fc", r.Volume.Name))
 	}
 	if source != nil {
 		if n := len(source.Portals); n > mostPortals {
-			return nil, fmt.Errorf("iscsi: the volume has %d portals, and this node tries %d at most; correct the volume", n, mostPortals)
+			return nil, podstate.VolumeSpec.Wrap(fmt.Errorf("iscsi: the volume has %d portals, and this node tries %d at most; correct the volume", n, mostPortals))
 		}
 		w.ofISCSI(source)
 	}
 	w.fsType = cmp.Or(w.fsType, "ext4")
-	return w, errors.Join(w.disk.check(), short(w.disk))
+	return w, podstate.VolumeSpec.Wrap(errors.Join(w.disk.check(), short(w.disk)))
 }
 
 // mostPortals is how many portals a target may have beside the first.
@@ -154,7 +155,7 @@ func (v *Volumes) words(ctx context.Context, w *wanted) (map[string]string, erro
 	}
 	secret, err := v.deps.Objects.Secret(ctx, w.secret.Namespace, w.secret.Name)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't get secret %s/%s error: %w", w.secret.Namespace, w.secret.Name, err)
+		return nil, volume.FromCluster(fmt.Errorf("couldn't get secret %s/%s error: %w", w.secret.Namespace, w.secret.Name, err))
 	}
 	words := make(map[string]string, len(secret.Data))
 	for key, value := range secret.Data {

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // Counts count what becomes of volumes that could be mounted with labels.
@@ -89,16 +91,16 @@ func (n Node) wanted(has Labels, w Want, acts bool) (string, error) {
 	switch {
 	case errors.As(err, &several):
 		n.Counts.SELinuxPodMismatch(acts, mode)
-		return "", err
+		return "", podstate.VolumeLabels.Wrap(err)
 	case err != nil:
 		n.Counts.SELinuxContainerFailed(acts, mode)
-		return "", err
+		return "", podstate.VolumeSpec.Wrap(err)
 	case !w.Mounts:
 		return "", nil
 	}
 	if other, differs := has.other(w.Dir, label); differs {
 		n.Counts.SELinuxVolumeMismatch(acts, w.Plugin, mode)
-		return "", fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q", w.Called, other, label)
+		return "", podstate.VolumeLabels.Wrap(fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q", w.Called, other, label))
 	}
 	return label, nil
 }
@@ -124,5 +126,5 @@ func (n Node) Keep(has Labels, w Want, label Label) {
 // Elsewhere says that a pod waits for a volume that is mounted with another label than it is to
 // have it with, and that another pod has.
 func Elsewhere(volume string) error {
-	return fmt.Errorf("waiting for unmount of volume %q, because it is already mounted to a different pod with a different SELinux label", volume)
+	return podstate.VolumeLabels.Wrap(fmt.Errorf("waiting for unmount of volume %q, because it is already mounted to a different pod with a different SELinux label", volume))
 }

@@ -129,3 +129,29 @@ func TestAPodMayWantItsFilesToBeGivenTheirLabelsOneByOne(t *testing.T) {
 		t.Error("a pod that says nothing")
 	}
 }
+
+func TestALabelIsTheSameHoweverItsCategoriesAreWritten(t *testing.T) {
+	const of = "u:r:t:"
+	for _, same := range [][]string{
+		{"", ""}, {of + "s0", of + "s0"}, {of + "s0", of + "s0-s0"}, {of + "s0:c1,c2", of + "s0:c2,c1", of + "s0:c1.c2", of + "s0:c1,c2,c1"},
+		{of + "s0:c0.c3,c9", of + "s0:c9,c2.c3,c0,c1", of + "s0:c0.c2,c1.c3,c9"}, {of + "s0-s15:c0.c1023", of + "s0-s15:c512.c1023,c0.c511"},
+		{of + "s0:c1,x", of + "s0:x,c1"}, {of + "s0:c0.c999999999999", of + "s0:c0.c999999999999"},
+		{of + "s0:c0.c9", of + "s0:c0.c9,c3"},
+	} {
+		for _, a := range same {
+			for _, b := range same {
+				if !Same(a, b) {
+					t.Errorf("%s is not %s", a, b)
+				}
+			}
+		}
+	}
+	for _, other := range [][2]string{
+		{"", of + "s0"}, {of + "s0:c1", of + "s0"}, {of + "s0:c1", of + "s0:c2"}, {of + "s0:c1,c3", of + "s0:c1.c3"}, {of + "s0:c1", "u:r:x:s0:c1"},
+		{of + "s0-s1", of + "s0"}, {of + "s0:c3.c1", of + "s0"}, {of + "s0:c1.c3", of + "s0:c3.c1"}, {"u:r:t", "u:r"}, {of + "s0:c01", of + "s0:c2"},
+	} {
+		if Same(other[0], other[1]) || Same(other[1], other[0]) {
+			t.Errorf("%s is taken for %s", other[0], other[1])
+		}
+	}
+}

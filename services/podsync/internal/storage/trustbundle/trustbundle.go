@@ -40,8 +40,7 @@ func File(bundles []certificatesv1beta1.ClusterTrustBundle, src *v1.ClusterTrust
 	default:
 		err = errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
 	}
-	var none *missing
-	if errors.As(err, &none) && src.Optional != nil && *src.Optional {
+	if IsMissing(err) && src.Optional != nil && *src.Optional {
 		return nil, nil
 	}
 	if err != nil {
@@ -52,6 +51,12 @@ func File(bundles []certificatesv1beta1.ClusterTrustBundle, src *v1.ClusterTrust
 
 // missing says that no bundle is there which a source names.
 type missing struct{ error }
+
+// IsMissing says whether an error is that no bundle is there which a source names.
+func IsMissing(err error) bool {
+	_, is := errors.AsType[*missing](err)
+	return is
+}
 
 // Unwrap returns the reason.
 func (m *missing) Unwrap() error { return m.error }

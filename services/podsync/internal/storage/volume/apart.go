@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/apart"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
@@ -34,7 +35,7 @@ const callSubPath = "subpath"
 const subPathWithin = time.Minute
 
 // errNoServer ends the wait for a server.
-var errNoServer = errors.New("the volume's server does not answer")
+var errNoServer = podstate.VolumeServerSilent.Wrap(errors.New("the volume's server does not answer"))
 
 // subPath is one whose way leads to somebody who may not answer.
 type subPath struct {

@@ -3,6 +3,7 @@ package volume
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,6 +63,24 @@ func (s *Set) boundFile(uid types.UID, volume string) string {
 func (s *Set) keptBound(uid types.UID, volume string) (b bound, kept bool) {
 	text, err := os.ReadFile(s.boundFile(uid, volume))
 	return b, err == nil && json.Unmarshal(text, &b) == nil && b.Path != ""
+}
+
+// allBound is what is known, or was kept, of all volumes of claims of a pod.
+func (s *Set) allBound(uid types.UID) map[string]bound {
+	all := map[string]bound{}
+	volumes, _ := names(s.claimsDir(uid)) // what cannot be read is not known
+	for _, volume := range volumes {
+		if b, kept := s.keptBound(uid, volume); kept {
+			all[volume] = b
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.pods[uid]; st != nil {
+		maps.Copy(all, st.left)
+		maps.Copy(all, st.bound)
+	}
+	return all
 }
 
 // keepBound keeps it, and writes nothing when it is kept already: the first set-up after a

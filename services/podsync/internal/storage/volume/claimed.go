@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
@@ -64,7 +65,7 @@ func (s *Set) claimed(ctx context.Context, r *Request, ref claims.Reference) (st
 	}
 	claim, err := s.resolveSome(ctx, r, ref)
 	if err == nil && known && before.PV != r.PV.Name {
-		err = ref.Failed(fmt.Errorf("it is bound to PersistentVolume %q now, and the pod was given %q; delete the pod", r.PV.Name, before.PV))
+		err = podstate.VolumeAsSaid.Wrap(ref.Failed(fmt.Errorf("it is bound to PersistentVolume %q now, and the pod was given %q; delete the pod", r.PV.Name, before.PV)))
 		r.PV = nil // it is about both
 	}
 	if err == nil {
@@ -103,7 +104,7 @@ func (s *Set) attach(ctx context.Context, r *Request) error {
 	if d, may := s.deps.CSI.(Attacher); may {
 		return d.Attach(ctx, *r)
 	}
-	return errors.New("this node has no CSI drivers")
+	return podstate.VolumeUnsupported.Wrap(errors.New("this node has no CSI drivers"))
 }
 
 // resolveSome is resolve, for so many volumes of a pod at once: a spec may name hundreds.
@@ -134,7 +135,7 @@ func (s *Set) resolve(ctx context.Context, r *Request, ref claims.Reference) (cl
 	claim, err = s.deps.Claims.Claim(ctx, pod.UID, ref.Namespace, ref.Name)
 	if err != nil {
 		awaits(objects.PersistentVolumeClaim, ref.Namespace, ref.Name, nil)
-		return nil, ref.Failed(fmt.Errorf("failed to fetch PVC from API server: %w", err))
+		return nil, FromCluster(ref.Failed(fmt.Errorf("failed to fetch PVC from API server: %w", err)))
 	}
 	if err := ref.Check(pod, claim); err != nil {
 		awaits(objects.PersistentVolumeClaim, ref.Namespace, ref.Name, claim)
@@ -143,7 +144,7 @@ func (s *Set) resolve(ctx context.Context, r *Request, ref claims.Reference) (cl
 	pv, err := s.deps.Claims.PersistentVolume(ctx, pod.UID, pod.Namespace, claim.Spec.VolumeName)
 	if err != nil {
 		awaits(objects.PersistentVolume, "", claim.Spec.VolumeName, nil)
-		return nil, ref.Failed(fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err))
+		return nil, FromCluster(ref.Failed(fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err)))
 	}
 	if err := ref.CheckVolume(claim, pv); err != nil {
 		awaits(objects.PersistentVolume, "", pv.Name, pv)
@@ -172,7 +173,7 @@ func (s *Set) mayUse(ctx context.Context, pod *v1.Pod, v *v1.Volume, pv *v1.Pers
 	}
 	node, err := s.deps.Claims.Node(ctx)
 	if err != nil {
-		return err
+		return podstate.VolumeNodeUnread.Wrap(err)
 	}
 	return claims.CheckNode(pv, node.Labels)
 }

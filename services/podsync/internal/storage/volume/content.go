@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/downward"
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
@@ -50,6 +51,9 @@ func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string
 		return s.contentBefore(v, dir), time.Time{}, err
 	}
 	if err := files.Validate(); err != nil {
+		return s.contentBefore(v, dir), time.Time{}, podstate.VolumeSpec.Wrap(err)
+	}
+	if err := s.grow(pod.UID, v.Name, files.Directories()*page); err != nil {
 		return s.contentBefore(v, dir), time.Time{}, err
 	}
 	if err := s.contentDir(pod, v, dir); err != nil {
@@ -126,7 +130,7 @@ func (s *Set) files(ctx context.Context, pod *v1.Pod, v *v1.Volume) (atomicwrite
 		err = b.full
 	}
 	if err == nil && b.left < 0 {
-		err = fmt.Errorf("its files take more than %d MiB together; name fewer items, or spread them over several volumes", mostContent>>20)
+		err = podstate.VolumeAsSaid.Wrap(fmt.Errorf("its files take more than %d MiB together; name fewer items, or spread them over several volumes", mostContent>>20))
 	}
 	return b.files, b.refresh, err
 }
@@ -183,7 +187,7 @@ func (b *builder) configMap(ctx context.Context, name string, items []v1.KeyToPa
 		return nil
 	}
 	if err != nil {
-		return err
+		return FromCluster(err)
 	}
 	const lacks = "configmap references non-existent config key"
 	if len(items) > 0 {
@@ -214,7 +218,7 @@ func (b *builder) secret(ctx context.Context, name string, items []v1.KeyToPath,
 		return nil
 	}
 	if err != nil {
-		return err
+		return FromCluster(err)
 	}
 	if len(items) == 0 {
 		b.all(secret.Data)
@@ -246,7 +250,7 @@ func (b *builder) keys(find func(key string) ([]byte, bool), items []v1.KeyToPat
 			continue
 		}
 		if !ok {
-			return fmt.Errorf("%s: %s", lacks, item.Key)
+			return podstate.VolumeObjectMissing.Wrap(fmt.Errorf("%s: %s", lacks, item.Key))
 		}
 		b.put(item.Path, raw, item.Mode)
 	}
@@ -269,7 +273,7 @@ func (b *builder) downward(items []v1.DownwardAPIVolumeFile) error {
 			err = fmt.Errorf("file %q has neither fieldRef nor resourceFieldRef", item.Path)
 		}
 		if err != nil {
-			return err
+			return podstate.VolumeSpec.Wrap(err)
 		}
 		b.put(item.Path, []byte(value), item.Mode)
 	}

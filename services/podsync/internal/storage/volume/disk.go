@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
@@ -78,7 +79,7 @@ func (s *Set) attachDisk(ctx context.Context, r *Request) error {
 func (s *Set) holdDisk(ctx context.Context, r Request) error {
 	d, may := s.deps.Disks.(Attacher)
 	if !may {
-		return errors.New("this node has no disks of iSCSI targets and Fibre Channel fabrics")
+		return podstate.VolumeUnsupported.Wrap(errors.New("this node has no disks of iSCSI targets and Fibre Channel fabrics"))
 	}
 	return d.Attach(ctx, r)
 }

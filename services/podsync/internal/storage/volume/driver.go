@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // Driver makes the volumes of one plugin and takes them down. Of one pod many calls may
@@ -152,7 +154,7 @@ func (s *Set) driver(v *v1.Volume) (Driver, error) {
 	if d := s.drivers[plugin(v)]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected, csi, nfs, iscsi, fc, or a claim that is bound to a hostPath, local, nfs, iscsi, fc or csi volume", typeName(v))
+	return nil, podstate.VolumeUnsupported.Wrap(fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected, csi, nfs, iscsi, fc, or a claim that is bound to a hostPath, local, nfs, iscsi, fc or csi volume", typeName(v)))
 }
 
 // request is a volume of a pod for its driver.

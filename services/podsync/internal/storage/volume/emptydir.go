@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
@@ -75,14 +76,14 @@ func (s *Set) mountMedium(pod *v1.Pod, v *v1.Volume, dir string) error {
 	case medium == v1.StorageMediumHugePages, strings.HasPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)):
 		page, size, err := hugePages(pod, medium)
 		if err != nil {
-			return err
+			return podstate.VolumeSpec.Wrap(err)
 		}
 		if err := s.deps.Mounter.Huge(dir, page, size); err != nil {
 			return err
 		}
 		return os.Chmod(dir, emptyDirMode)
 	}
-	return fmt.Errorf("unknown storage medium %q; use \"\", Memory or HugePages-<size>", medium)
+	return podstate.VolumeSpec.Wrap(fmt.Errorf("unknown storage medium %q; use \"\", Memory or HugePages-<size>", medium))
 }
 
 // memorySize bounds a tmpfs by its own limit, the pod's memory and the node's;

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // finder gives a handle of what a path of the host leads to.
@@ -64,10 +67,10 @@ func (find finder) below(path string) (*os.File, error) {
 	}
 	defer func() { _ = above.Close() }()
 	name := filepath.Base(path)
-	if err := unix.Mkdirat(int(above.Fd()), name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := eintr.Mkdirat(int(above.Fd()), name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, &os.PathError{Op: "mkdir", Path: path, Err: err}
 	}
-	fd, err := openat2(unix.Openat2).handle(above, name)
+	fd, err := openat2(eintr.Openat2).handle(above, name)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -79,16 +82,57 @@ func (find finder) below(path string) (*os.File, error) {
 	return made, nil
 }
 
-// makeFile makes an empty file that is not there, in a directory that is.
+// makeFile makes an empty file that is not there, in a directory that is; where links of the
+// host lead to it, it is made where they lead.
 func (find finder) makeFile(path string) error {
-	above, err := find(filepath.Dir(path))
-	if err != nil {
-		return err
+	for to, links := path, 0; links <= mount.MostLinks; links++ {
+		dir, name := filepath.Split(to)
+		above, err := find(dir + ".")
+		if err != nil {
+			return err
+		}
+		next, err := makeFileIn(above, name)
+		_ = above.Close()
+		if err != nil {
+			return &os.PathError{Op: "open", Path: to, Err: err}
+		}
+		if next == "" {
+			return nil
+		}
+		if to = next; !filepath.IsAbs(to) {
+			to = dir + to // as it is: what is above a link is not what its path says
+		}
 	}
-	defer func() { _ = above.Close() }()
-	fd, err := unix.Openat(int(above.Fd()), filepath.Base(path), unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: path, Err: err}
+	return &os.PathError{Op: "open", Path: path, Err: unix.ELOOP}
+}
+
+// makeFileIn makes an empty file in a directory, or reads the link that has its name. One that
+// somebody else makes at the same time is as well, such as another pod that wants it. By a link
+// nothing is made where the kernel would not go by it either (sysctl fs.protected_symlinks):
+// neither its directory's owner nor podsync has placed it where everybody may place links.
+func makeFileIn(dir *os.File, name string) (link string, err error) {
+	fd, err := eintr.Openat(int(dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+	if err == nil {
+		return "", unix.Close(fd)
 	}
-	return unix.Close(fd)
+	text := make([]byte, unix.PathMax)
+	n, notRead := eintr.Readlinkat(int(dir.Fd()), name, text)
+	if !errors.Is(err, unix.EEXIST) || notRead != nil && !errors.Is(notRead, unix.EINVAL) {
+		return "", err
+	}
+	var in, of unix.Stat_t
+	if err := errors.Join(eintr.Fstat(int(dir.Fd()), &in), eintr.Fstatat(int(dir.Fd()), name, &of, unix.AT_SYMLINK_NOFOLLOW)); err != nil {
+		return "", err
+	}
+	if notRead != nil { // it is no link
+		if of.Mode&unix.S_IFMT == unix.S_IFREG {
+			err = nil
+		}
+		return "", err
+	}
+	const all = unix.S_ISVTX | unix.S_IWOTH
+	if in.Mode&all == all && of.Uid != in.Uid && int(of.Uid) != os.Geteuid() {
+		return "", unix.EACCES
+	}
+	return string(text[:n]), nil
 }

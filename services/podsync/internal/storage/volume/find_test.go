@@ -140,3 +140,31 @@ func TestADirectoryOfAHostPathIsMadeOnceHoweverItIsWritten(t *testing.T) {
 		}
 	}
 }
+
+// TestAFileThatAnotherPodsVolumeMakesMeanwhileIsMade: pods may begin at once that want one file.
+func TestAFileThatAnotherPodsVolumeMakesMeanwhileIsMade(t *testing.T) {
+	kind := v1.HostPathFileOrCreate
+	for want, other := range map[string]func(path string) error{
+		"":            func(path string) error { return os.WriteFile(path, []byte("theirs"), 0o600) },
+		"file exists": func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		path := filepath.Join(t.TempDir(), "x")
+		missed := func(asked string) (*os.File, error) {
+			found, err := findByPath(asked)
+			if asked == path && errors.Is(err, os.ErrNotExist) {
+				if err := other(path); err != nil {
+					t.Error(err)
+				}
+			}
+			return found, err
+		}
+		err := checkHostPath(&v1.HostPathVolumeSource{Path: path, Type: &kind}, missed)
+		if want == "" {
+			if text, readErr := os.ReadFile(path); err != nil || string(text) != "theirs" {
+				t.Errorf("of the other's file: %v; it reads %q, %v", err, text, readErr)
+			}
+			continue
+		}
+		fails(t, err, "open "+path+": "+want)
+	}
+}

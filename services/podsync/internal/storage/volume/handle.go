@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -30,7 +31,7 @@ func (open openat2) handle(dir *os.File, name string) (int, error) {
 		return fd, err
 	}
 	// Before Linux 5.6, or a seccomp filter.
-	if fd, err = unix.Openat(parent, name, flags, 0); err != nil {
+	if fd, err = eintr.Openat(parent, name, flags, 0); err != nil {
 		return -1, err
 	}
 	above, err1 := mount.ID(parent)
@@ -47,7 +48,7 @@ func (open openat2) handle(dir *os.File, name string) (int, error) {
 
 // within opens the directory that a handle is of.
 func within(handle int, full string) (*os.File, error) {
-	fd, err := unix.Openat(handle, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := eintr.Openat(handle, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: full, Err: err}
 	}

@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // hostPaths are what the host has.
@@ -38,17 +40,23 @@ func (s *Set) hostPath(ctx context.Context, uid types.UID, volume string, h *v1.
 		ctx, cancel := context.WithTimeoutCause(ctx, servedPathWithin, errNoPathServer)
 		defer cancel()
 		_, err := s.deps.Apart.Do(ctx, asked.at, callHostPath, h.Path, string(*h.Type))
+		if err != nil && strings.HasSuffix(err.Error(), fmt.Sprintf(isNot, h.Path, hostPathTypes[*h.Type].what)) {
+			return podstate.VolumeHostPath.Wrap(err) // the text is all that comes from another process
+		}
 		return err
 	})
 }
 
 const callHostPath = "host-path"
 
+// isNot says of a path that it is not of its type.
+const isNot = "hostPath type check failed: %s is not %s"
+
 // servedPathWithin is how long a server has to answer for a hostPath.
 const servedPathWithin = time.Minute
 
 // errNoPathServer ends the wait for it.
-var errNoPathServer = errors.New("hostPath type check failed: the path lies on a filesystem whose server does not answer")
+var errNoPathServer = podstate.VolumeServerSilent.Wrap(errors.New("hostPath type check failed: the path lies on a filesystem whose server does not answer"))
 
 func hostPathCall(args []string) (string, error) {
 	if len(args) != 2 {
@@ -64,7 +72,7 @@ func (hostPaths) Teardown(_ context.Context, v Remains) error { return rmdir(v.D
 // checkHostPath makes or checks a path of the host as its type asks.
 func checkHostPath(h *v1.HostPathVolumeSource, find finder) error {
 	if slices.Contains(strings.Split(h.Path, "/"), "..") {
-		return fmt.Errorf("hostPath %q must not contain '..'", h.Path)
+		return podstate.VolumeSpec.Wrap(fmt.Errorf("hostPath %q must not contain '..'", h.Path))
 	}
 	kind := v1.HostPathUnset
 	if h.Type != nil {
@@ -75,7 +83,7 @@ func checkHostPath(h *v1.HostPathVolumeSource, find finder) error {
 	}
 	is, known := hostPathTypes[kind]
 	if !known {
-		return fmt.Errorf("%q is an invalid hostPath type", kind)
+		return podstate.VolumeSpec.Wrap(fmt.Errorf("%q is an invalid hostPath type", kind))
 	}
 	found, err := find(h.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +93,7 @@ func checkHostPath(h *v1.HostPathVolumeSource, find finder) error {
 		case v1.HostPathFileOrCreate:
 			return find.makeFile(h.Path)
 		}
-		return fmt.Errorf("hostPath type check failed: %s is not %s", h.Path, is.what)
+		return podstate.VolumeHostPath.Wrap(fmt.Errorf(isNot, h.Path, is.what))
 	}
 	if err != nil {
 		return fmt.Errorf("hostPath type check failed: %w", err)
@@ -96,7 +104,7 @@ func checkHostPath(h *v1.HostPathVolumeSource, find finder) error {
 		return fmt.Errorf("hostPath type check failed: %w", err)
 	}
 	if !is.mode(info.Mode()) {
-		return fmt.Errorf("hostPath type check failed: %s is not %s", h.Path, is.what)
+		return podstate.VolumeHostPath.Wrap(fmt.Errorf(isNot, h.Path, is.what))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,7 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 func hostPathVolume(name, path string, kind v1.HostPathType) v1.Volume {
@@ -87,5 +91,104 @@ func TestAProcessLooksAPathOfTheHostUp(t *testing.T) {
 	fails(t, err, "hostPath type check failed: "+dir+" is not a file")
 	if _, err := call(nil); err == nil {
 		t.Error("nothing is looked up")
+	}
+}
+
+// linked makes links in a directory, by what they read as.
+func linked(t *testing.T, dir string, links map[string]string) {
+	t.Helper()
+	for name, to := range links {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAFileIsMadeWhereTheHostsLinksLead, though nothing is there yet, as the kernel goes by them.
+func TestAFileIsMadeWhereTheHostsLinksLead(t *testing.T) {
+	reach := func(path string) (*os.File, error) {
+		found, _, err := mount.New(mount.Config{}).Reach(path)
+		return found, err
+	}
+	for name, find := range map[string]finder{"by path": findByPath, "step by step": reach} {
+		t.Run(name, func(t *testing.T) {
+			dir, kind := t.TempDir(), v1.HostPathFileOrCreate
+			if err := errors.Join(os.MkdirAll(dir+"/a/b", 0o755), os.Mkdir(dir+"/c", 0o755)); err != nil {
+				t.Fatal(err)
+			}
+			linked(t, dir, map[string]string{
+				"beside": "one", "whole": dir + "/a/two", "chain": "chain2", "chain2": "./a//b/three", "b": "a/b", "up": "b/../four",
+				"nowhere": "x/five", "loop": "loop", "dir": "a/",
+				"c/elsewhere": "../a/six",
+			})
+			check := func(path string) error {
+				return checkHostPath(&v1.HostPathVolumeSource{Path: dir + "/" + path, Type: &kind}, find)
+			}
+			for path, at := range map[string]string{
+				"beside": "one", "whole": "a/two", "chain": "a/b/three", "up": "a/four", "c/elsewhere": "a/six", "b/seven": "a/b/seven",
+			} {
+				for range 2 {
+					if err := check(path); err != nil {
+						t.Errorf("%s: %v", path, err)
+					}
+				}
+				if info, err := os.Lstat(filepath.Join(dir, at)); err != nil || info.Mode() != 0o644 || info.Size() != 0 {
+					t.Errorf("%s: %v, %v", path, info, err)
+				}
+			}
+			for path, want := range map[string]error{"nowhere": unix.ENOENT, "loop": unix.ELOOP} {
+				if err := check(path); !errors.Is(err, want) {
+					t.Errorf("%s: %v, want %v", path, err, want)
+				}
+			}
+			fails(t, check("dir"), "hostPath type check failed: "+dir+"/dir is not a file")
+			made, err := filepath.Glob(dir + "/*")
+			if err != nil || len(made) != 12 { // nine links, two directories and one file
+				t.Errorf("there is %q, %v", made, err)
+			}
+		})
+	}
+}
+
+// TestAFileThatALinkPlacesWithAServerIsMadeByAnotherProcess: it is seen only where the link leads.
+func TestAFileThatALinkPlacesWithAServerIsMadeByAnotherProcess(t *testing.T) {
+	f := newFixture(t)
+	served, own := f.served(t), t.TempDir()
+	linked(t, own, map[string]string{"file": served + "/new"})
+	others := &processes{do: func(context.Context) error { return nil }}
+	f.set.deps.Apart = others
+	if err := f.set.Setup(t.Context(), podWith(hostPathVolume("v", own+"/file", v1.HostPathFileOrCreate))); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"host-path " + own + "/file FileOrCreate"}; !slices.Equal(others.all(), want) {
+		t.Errorf("asked %q, want %q", others.all(), want)
+	}
+	if _, err := os.Lstat(served + "/new"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is made by podsync itself: %v", err)
+	}
+}
+
+// TestAStrangersLinkInADirectoryOfAllMakesNothing, as a kernel that protects links goes by them
+// neither (sysctl fs.protected_symlinks).
+func TestAStrangersLinkInADirectoryOfAllMakesNothing(t *testing.T) {
+	dir, kind := t.TempDir(), v1.HostPathFileOrCreate
+	linked(t, dir, map[string]string{"strangers": "one", "ours": "two", "owners": "three"})
+	err := errors.Join(os.Chmod(dir, os.ModeSticky|0o777), os.Lchown(dir, 1001, 0), os.Lchown(dir+"/strangers", 1000, 0), os.Lchown(dir+"/owners", 1001, 0))
+	if err != nil {
+		t.Skipf("files cannot be given away: %v", err)
+	}
+	for name, want := range map[string]error{"strangers": unix.EACCES, "ours": nil, "owners": nil} {
+		if err := checkHostPath(&v1.HostPathVolumeSource{Path: dir + "/" + name, Type: &kind}, findByPath); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	if _, err := os.Lstat(dir + "/one"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is made: %v", err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkHostPath(&v1.HostPathVolumeSource{Path: dir + "/strangers", Type: &kind}, findByPath); err != nil {
+		t.Errorf("whoever can remove its links makes them: %v", err)
 	}
 }

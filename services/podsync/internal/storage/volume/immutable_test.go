@@ -120,11 +120,9 @@ func TestThePodsDirectoryGoesThoughItsPodHasMadeFilesImmutable(t *testing.T) {
 	}
 }
 
-// TestADeepTreeThatIsImmutableIsRemoved: what lies deep is moved before it is removed, and
-// an attribute forbids that, too.
 func TestADeepTreeThatIsImmutableIsRemoved(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "v")
-	deep := strings.Repeat("d/", maxDepth+3)
+	deep := strings.Repeat("d/", mostOpen+3)
 	made(t, root, []string{deep}, []string{deep + "file"})
 	for path := filepath.Join(root, deep); ; path = filepath.Dir(path) {
 		chattr(t, path, immutable)
@@ -169,7 +167,7 @@ func TestOnlyWhatLiesInTheVolumeLosesItsAttributes(t *testing.T) {
 			}
 			chattr(t, root, immutable)
 			remove := func() error {
-				return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, renameat2: unix.Renameat2}).removeAll(root)
+				return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, mostClosed: mostClosed}).removeAll(root)
 			}
 			if err := remove(); err == nil || !strings.Contains(err.Error(), target+" is a mount point") {
 				t.Errorf("err = %v, want it to name %s", err, target)
@@ -214,7 +212,7 @@ func TestAnAttributeThatCannotBeTakenAwayIsNamed(t *testing.T) {
 	made(t, root, []string{"d"}, []string{"d/file"})
 	chattr(t, filepath.Join(root, "d/file"), immutable)
 	refused := func(int, uint32) error { return unix.EPERM }
-	err := (&tree{ctx: t.Context(), openat2: unix.Openat2, setFlags: refused, renameat2: unix.Renameat2}).removeAll(root)
+	err := (&tree{ctx: t.Context(), openat2: unix.Openat2, setFlags: refused, mostClosed: mostClosed}).removeAll(root)
 	if !errors.Is(err, unix.EPERM) {
 		t.Fatalf("err = %v", err)
 	}

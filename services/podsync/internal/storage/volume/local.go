@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
@@ -75,14 +77,14 @@ func (s *Set) local(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *
 // its path.
 func openLocal(path string, find finder) (source *os.File, device bool, err error) {
 	if path == "" {
-		return nil, false, errors.New("local volume source is nil or local path is not set")
+		return nil, false, podstate.VolumeSpec.Wrap(errors.New("local volume source is nil or local path is not set"))
 	}
 	if slices.Contains(strings.Split(path, "/"), "..") {
-		return nil, false, fmt.Errorf("invalid path: %s must not contain '..'", path)
+		return nil, false, podstate.VolumeSpec.Wrap(fmt.Errorf("invalid path: %s must not contain '..'", path))
 	}
 	at, err := find(filepath.Join("/", path))
 	if err != nil {
-		return nil, false, err
+		return nil, false, ofLocalPath(err)
 	}
 	info, err := at.Stat()
 	if err == nil && info.Mode()&os.ModeType == os.ModeDevice {
@@ -90,7 +92,7 @@ func openLocal(path string, find finder) (source *os.File, device bool, err erro
 	}
 	defer func() { _ = at.Close() }()
 	if err == nil && !info.IsDir() {
-		err = errors.New("only directory and block device are supported")
+		err = podstate.VolumeLocalPath.Wrap(errors.New("only directory and block device are supported"))
 	}
 	if err != nil {
 		return nil, false, err
@@ -112,7 +114,7 @@ func (s *Set) giveLocal(ctx context.Context, pod *v1.Pod, ref claims.Reference, 
 	}
 	if shared {
 		var st unix.Stat_t
-		if err := unix.Fstat(int(source.Fd()), &st); err != nil {
+		if err := eintr.Fstat(int(source.Fd()), &st); err != nil {
 			return fmt.Errorf("failed to check fsGroup for %s (%w)", source.Name(), err)
 		}
 		if int64(st.Gid) != *group {
@@ -120,14 +122,10 @@ func (s *Set) giveLocal(ctx context.Context, pod *v1.Pod, ref claims.Reference, 
 		}
 		return nil
 	}
-	if givenAlready(pod, source, *group) {
-		return nil
-	}
-	c.group = int(*group)
 	if s.deps.Events != nil {
 		defer ownership.TellSlow(s.deps.Events, pod, dir, c.files.Load)()
 	}
-	return c.run(ctx, source)
+	return c.run(ctx, pod, source)
 }
 
 func (s *Set) event(pod *v1.Pod, reason, message string) {

@@ -54,7 +54,7 @@ func (s *Set) checkLocalBlock(path string, served bool) error {
 	}
 	_ = found.Close()
 	if !device {
-		return fmt.Errorf("%s is a directory, and the volume is one of volumeMode Block", path)
+		return podstate.VolumeNoDevice.Wrap(fmt.Errorf("%s is a directory, and the volume is one of volumeMode Block", path))
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
@@ -22,7 +24,7 @@ import (
 const callLocal = "local-path"
 
 // errNoLocalServer ends the wait for the server of a local volume's path.
-var errNoLocalServer = errors.New("the path of the local volume lies on a filesystem whose server does not answer")
+var errNoLocalServer = podstate.VolumeServerSilent.Wrap(errors.New("the path of the local volume lies on a filesystem whose server does not answer"))
 
 // localServedAt is where the way to a local volume comes to a server; empty when it does not.
 func (s *Set) localServedAt(path string) (string, error) {
@@ -74,7 +76,7 @@ func (s *Set) mountServedLocal(ctx context.Context, pod *v1.Pod, ref claims.Refe
 	defer cancel()
 	owner, err := s.deps.Apart.Do(limited, at, callLocal, append([]string{filepath.Join("/", pv.Spec.Local.Path), dir}, options...)...)
 	if err != nil {
-		return err
+		return ofLocalPath(err)
 	}
 	group := ownership.Of(pod)
 	if group == nil || ref.ReadOnly || owner == strconv.FormatInt(*group, 10) {
@@ -98,11 +100,9 @@ func (s *Set) giveServedLocal(ctx context.Context, pod *v1.Pod, ref claims.Refer
 	if err != nil || shared {
 		return err
 	}
-	change := ownership.Change{Group: group, Given: &c.files, Skip: func(err error) {
+	change := c.change(pod)
+	change.Skip = func(err error) {
 		klog.FromContext(ctx).Info("Some files of a volume could not be given to the pod's fsGroup; they stay as they are", "path", dir, "group", *group, "err", err)
-	}}
-	if policy := pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil {
-		change.OnMismatch = *policy == v1.FSGroupChangeOnRootMismatch
 	}
 	if s.deps.Events != nil {
 		defer ownership.TellSlow(s.deps.Events, pod, dir, c.files.Load)()
@@ -126,7 +126,7 @@ func localCall(args []string) (string, error) {
 		return "", errDeviceOfServer(path)
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(found.Fd()), &st); err != nil {
+	if err := eintr.Fstat(int(found.Fd()), &st); err != nil {
 		return "", &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	kernel := mount.New(mount.Config{})
@@ -143,7 +143,7 @@ func localCall(args []string) (string, error) {
 // errDeviceOfServer refuses a device that is found with a server only: who uses it would ask
 // that each time.
 func errDeviceOfServer(path string) error {
-	return fmt.Errorf("the way to the device %s leads over a filesystem that a server or a process answers for; name the device in local.path by its path in /dev", path)
+	return podstate.VolumeAsSaid.Wrap(fmt.Errorf("the way to the device %s leads over a filesystem that a server or a process answers for; name the device in local.path by its path in /dev", path))
 }
 
 // unmountLocal ends the mount of a local volume, which may be of a server.

@@ -7,6 +7,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/eintr"
 )
 
 // mkdirExactly makes a directory in an open one with exactly a mode from the start, whatever the
@@ -23,7 +25,7 @@ func mkdirExactly(dir *os.File, name string, mode uint32) error {
 	}
 	umask := unix.Umask(0)
 	defer unix.Umask(umask)
-	err := unix.Mkdirat(int(dir.Fd()), name, mode)
+	err := eintr.Mkdirat(int(dir.Fd()), name, mode)
 	if errors.Is(err, unix.EEXIST) {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
@@ -37,7 +38,7 @@ func (x *mountIndex) nestedIn(volume string, isFile func(point string) bool) ([]
 			if err == nil {
 				found[point] = true
 			} else if bad == nil {
-				bad = fmt.Errorf("container %q of pod %s/%s mounts another volume beneath volume %q: %w", c.name, x.pod.Namespace, x.pod.Name, volume, err)
+				bad = podstate.VolumeNested.Wrap(fmt.Errorf("container %q of pod %s/%s mounts another volume beneath volume %q: %w", c.name, x.pod.Namespace, x.pod.Name, volume, err))
 			}
 		}
 	}
@@ -192,7 +193,7 @@ func makePoint(root *os.File, parts []string, group *int64) error {
 		}
 		next, openErr := unix.Openat(at, name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if openErr != nil {
-			return fmt.Errorf("its file %q is in the way: %w", name, openErr)
+			return podstate.VolumeNested.Wrap(fmt.Errorf("its file %q is in the way: %w", name, openErr))
 		}
 		if at != int(root.Fd()) {
 			_ = unix.Close(at)

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // The directory names of the volume types, as every node agent has them.
@@ -66,7 +68,7 @@ func plugin(v *v1.Volume) string {
 // component refuses what cannot be one directory's name.
 func component(what, name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
-		return fmt.Errorf("%s %q cannot be a directory's name", what, name)
+		return podstate.VolumeSpec.Wrap(fmt.Errorf("%s %q cannot be a directory's name", what, name))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
@@ -69,7 +70,7 @@ func (b *builder) source(ctx context.Context, i int, p *v1.VolumeProjection) err
 	case p.PodCertificate != nil:
 		return b.certificate(ctx, i, p.PodCertificate)
 	}
-	return errors.New("a projected source names nothing this node knows")
+	return nil // the apiserver makes such a source of one whose feature gate is off there; a kubelet leaves it out, too
 }
 
 func (b *builder) token(ctx context.Context, src *v1.ServiceAccountTokenProjection) error {
@@ -82,7 +83,7 @@ func (b *builder) token(ctx context.Context, src *v1.ServiceAccountTokenProjecti
 	}
 	t, err := b.set.deps.Tokens.Get(ctx, r)
 	if err != nil {
-		return fmt.Errorf("service account token for path %q: %w", src.Path, err)
+		return FromCluster(fmt.Errorf("service account token for path %q: %w", src.Path, err))
 	}
 	b.own(src.Path, []byte(t.Value))
 	b.again(t.Refresh)
@@ -92,15 +93,15 @@ func (b *builder) token(ctx context.Context, src *v1.ServiceAccountTokenProjecti
 // trustBundle shows the trust anchors of the cluster's bundles that a source names.
 func (b *builder) trustBundle(ctx context.Context, src *v1.ClusterTrustBundleProjection) error {
 	if !b.set.cfg.TrustBundles {
-		return errors.New("ClusterTrustBundle projection is not supported in static kubelet mode, nor while this node's feature gate ClusterTrustBundleProjection is off")
+		return podstate.VolumeUnsupported.Wrap(errors.New("ClusterTrustBundle projection is not supported in static kubelet mode, nor while this node's feature gate ClusterTrustBundleProjection is off"))
 	}
 	all, err := b.set.deps.Objects.TrustBundles(ctx)
 	if err != nil {
-		return err
+		return FromCluster(err)
 	}
 	data, err := trustbundle.File(all, src)
 	if err != nil {
-		return err
+		return ofBundles(err)
 	}
 	b.own(src.Path, data)
 	return nil
@@ -109,11 +110,11 @@ func (b *builder) trustBundle(ctx context.Context, src *v1.ClusterTrustBundlePro
 // certificate shows a key of the pod's with its certificates.
 func (b *builder) certificate(ctx context.Context, i int, src *v1.PodCertificateProjection) error {
 	if b.set.deps.Certificates == nil {
-		return errors.New("the projected source podCertificate is not supported while this node's feature gate PodCertificateRequest is off")
+		return podstate.VolumeUnsupported.Wrap(errors.New("the projected source podCertificate is not supported while this node's feature gate PodCertificateRequest is off"))
 	}
 	cred, err := b.set.deps.Certificates.Get(ctx, podcertificate.Request{Pod: b.pod, Volume: b.volume, Index: i, Source: src})
 	if err != nil {
-		return err
+		return ofCertificate(err)
 	}
 	if src.CredentialBundlePath != "" {
 		b.own(src.CredentialBundlePath, slices.Concat(cred.Key, cred.Chain))

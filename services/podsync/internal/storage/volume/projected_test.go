@@ -161,3 +161,20 @@ func TestACertificateWithoutItsGateSaysWhichGateIsOff(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// TestAProjectedSourceThatNamesNothingIsLeftOut: the apiserver makes it of one whose gate is off
+// there, and a kubelet starts the pod.
+func TestAProjectedSourceThatNamesNothingIsLeftOut(t *testing.T) {
+	f := newFixture(t)
+	f.objects.setMap("cm", map[string]string{"k": "v"})
+	pod := podWith(
+		projectedVolume("none", v1.VolumeProjection{}),
+		projectedVolume("some", v1.VolumeProjection{}, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}),
+	)
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if none, some := f.files(t, "none"), f.files(t, "some"); len(none) != 0 || len(some) != 1 || some["k"] != "v" {
+		t.Errorf("the volumes hold %v and %v", none, some)
+	}
+}

@@ -7,16 +7,25 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/polylet/polylet/services/podsync/internal/storage/projectquota"
 )
 
-// maxDepth bounds how deep removal goes with a directory open at each level;
-// what lies deeper is moved up first, so that no tree exhausts descriptors.
-const maxDepth = 64
+const (
+	// mostOpen is how many directories are open at once below the top, so that no tree
+	// exhausts descriptors. Those above are closed, and found again by "..": nothing is moved,
+	// which a pod may have made impossible.
+	mostOpen = 64
+	// mostClosed is of how many closed ones it is known which they are, with 16 bytes each. What
+	// lies deeper is removed first, and the rest from the top anew.
+	mostClosed = 1 << 20
+	// mostNames is how many names of a directory are read at once.
+	mostNames = 512
+)
+
+// errMoved says that somebody moves directories while they are removed.
+var errMoved = errors.New("a directory of it was moved meanwhile; it is tried again")
 
 // removeTree removes path and everything below it, also what a pod has made immutable. It
 // follows no symlink, goes into no other mount (that is an error), and stops with ctx. A
@@ -43,135 +52,230 @@ func (t *tree) removeAll(path string) error {
 		return openErr
 	}
 	defer func() { _ = top.Close() }()
-	t.top = top
-	for {
-		t.moved = false
-		if err := t.empty(top, path, 0); err != nil {
-			return err
-		}
-		if t.moved {
-			continue
-		}
-		err := os.Remove(path)
-		if !errors.Is(err, unix.EPERM) {
-			return err
-		}
-		if _, err := t.free(top, path); err != nil { // never the directory above: that is not the tree's
-			return err
-		}
-		return os.Remove(path)
+	if err := t.empty(top, path); err != nil {
+		return err
 	}
+	err = os.Remove(path)
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	if _, err := t.free(top, path); err != nil { // never the directory above: that is not the tree's
+		return err
+	}
+	return os.Remove(path)
 }
 
 // tree is one removal.
 type tree struct {
 	ctx     context.Context
-	top     *os.File
 	openat2 openat2
 	// setFlags sets the attributes of an open file or directory.
 	setFlags func(fd int, flags uint32) error
-	// renameat2 moves, and passNoneOn has a directory take what is of any project.
-	renameat2  func(olddir int, old string, newdir int, new string, flags uint) error
-	passNoneOn func(dir *os.File) error
-	moved      bool // something was moved to the top and waits there
-	count      int
+	// top is the directory that all lies in, and levels are those below it that are open, the
+	// deepest last; closed are those between. mostClosed is as the constant, but in tests.
+	top        level
+	closed     []identity
+	levels     []level
+	mostClosed int
+	// forgot: of some that are closed it is not known any more which they are.
+	forgot bool
 }
 
+// level is a directory that is being emptied.
+type level struct {
+	identity
+	name string
+	dir  *os.File
+	// names were read of it and are there yet. Of the first it is the turn.
+	names []string
+}
+
+// identity says which directory it is: what a name leads to may change.
+type identity struct{ dev, ino uint64 }
+
 func newTree(ctx context.Context) *tree {
-	return &tree{ctx: ctx, openat2: unix.Openat2, setFlags: setFlags, renameat2: unix.Renameat2, passNoneOn: projectquota.PassNoneOn}
+	return &tree{ctx: ctx, openat2: unix.Openat2, setFlags: setFlags, mostClosed: mostClosed}
+}
+
+func (t *tree) last() *level {
+	if len(t.levels) == 0 {
+		return &t.top
+	}
+	return &t.levels[len(t.levels)-1]
+}
+
+// path is that of a name in the last directory, without the names of those that are closed: a pod
+// decides how many there are.
+func (t *tree) path(name string) string {
+	var out strings.Builder
+	out.WriteString(t.top.name)
+	if len(t.closed) > 0 || t.forgot {
+		out.WriteString("/…")
+	}
+	for i := range t.levels {
+		out.WriteString("/" + t.levels[i].name)
+	}
+	if name != "" {
+		out.WriteString("/" + name)
+	}
+	return out.String()
 }
 
 // empty removes all entries of an open directory.
-func (t *tree) empty(dir *os.File, path string, depth int) error {
+func (t *tree) empty(top *os.File, path string) error {
+	t.top = level{name: path, dir: top}
+	defer func() { t.close() }()
 	for {
 		if err := t.ctx.Err(); err != nil {
 			return err
 		}
-		if _, err := dir.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		entries, err := dir.Readdirnames(512)
-		if errors.Is(err, io.EOF) || (err == nil && len(entries) == 0) {
+		name, err := t.last().next()
+		switch {
+		case err == nil:
+			err = t.remove(name)
+		case errors.Is(err, io.EOF) && len(t.levels) == 0:
 			return nil
+		case errors.Is(err, io.EOF):
+			err = t.up()
 		}
 		if err != nil {
 			return err
 		}
-		for _, name := range entries {
-			if err := t.remove(dir, path, name, depth); err != nil {
-				return err
-			}
-		}
 	}
 }
 
-// remove removes one entry of an open directory, or moves it to the top.
-func (t *tree) remove(dir *os.File, path, name string, depth int) error {
-	fd := int(dir.Fd())
-	full := path + "/" + name
+// close begins anew from the top.
+func (t *tree) close() {
+	for i := range t.levels {
+		_ = t.levels[i].dir.Close()
+	}
+	t.levels, t.closed, t.forgot, t.top.names = nil, nil, false, nil
+}
+
+// next is the next name of a directory; io.EOF when it is empty.
+func (l *level) next() (string, error) {
+	if len(l.names) == 0 {
+		if _, err := l.dir.Seek(0, io.SeekStart); err != nil {
+			return "", err
+		}
+		var err error
+		if l.names, err = l.dir.Readdirnames(mostNames); err != nil {
+			return "", err
+		}
+	}
+	return l.names[0], nil
+}
+
+// removed is what came of the removal of the first name of the last directory.
+func (t *tree) removed(op string, err error) error {
+	l := t.last()
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return gone(op, t.path(l.names[0]), err)
+	}
+	l.names = l.names[1:]
+	return nil
+}
+
+// remove removes a name of the last directory, or goes into it.
+func (t *tree) remove(name string) error {
+	l := t.last()
+	fd := int(l.dir.Fd())
 	err := unix.Unlinkat(fd, name, 0)
-	if err == nil || errors.Is(err, unix.ENOENT) {
-		return nil
+	if errors.Is(err, unix.EISDIR) && unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) == nil {
+		return t.removed("", nil)
 	}
 	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
-		return &os.PathError{Op: "remove", Path: full, Err: err}
+		return t.removed("remove", err)
 	}
-	sub, openErr := t.directory(dir, name, full)
+	full := t.path(name)
+	sub, openErr := t.directory(l.dir, name, full)
 	switch {
 	case openErr == nil:
+		return t.down(sub, name)
 	case errors.Is(openErr, unix.ENOENT):
-		return nil
+		return t.removed("", nil)
 	case !errors.Is(openErr, unix.ENOTDIR):
 		return openErr
 	case errors.Is(err, unix.EPERM):
-		return t.removeForbidden(dir, name, full, 0)
-	default:
-		return &os.PathError{Op: "remove", Path: full, Err: err}
+		return t.forbidden(name, 0)
 	}
-	defer func() { _ = sub.Close() }()
-	if depth >= maxDepth {
-		return t.lift(dir, sub, name)
-	}
-	if err := t.empty(sub, full, depth+1); err != nil {
-		return err
-	}
-	err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
-	if errors.Is(err, unix.EPERM) {
-		return t.removeForbidden(dir, name, full, unix.AT_REMOVEDIR)
-	}
-	return gone("rmdir", full, err)
+	return &os.PathError{Op: "remove", Path: full, Err: err}
 }
 
-// lift moves a directory that lies too deep to the top. A pod may have left attributes that
-// forbid it, or have given the top a project, into which nothing of another is moved.
-func (t *tree) lift(dir, sub *os.File, name string) error {
-	freed, disowned := false, false
-	for {
-		t.count++
-		to := ".deep-" + strconv.Itoa(t.count)
-		err := t.renameat2(int(dir.Fd()), name, int(t.top.Fd()), to, unix.RENAME_NOREPLACE)
-		switch {
-		case errors.Is(err, unix.EEXIST):
-			continue
-		case errors.Is(err, unix.EPERM) && !freed:
-			freed = true
-			for _, f := range []*os.File{dir, sub, t.top} {
-				if _, err := t.free(f, f.Name()); err != nil {
-					return err
-				}
-			}
-			continue
-		case errors.Is(err, unix.EXDEV) && !disowned:
-			disowned = true
-			passErr := t.passNoneOn(t.top)
-			if passErr == nil {
-				continue
-			}
-			err = fmt.Errorf("%w (the top has a project that it passes on, and that cannot be taken away; chattr -P does it by hand: %w)", err, passErr)
-		}
-		t.moved = true
-		return gone("move", sub.Name(), err)
+// forbidden removes a name of the last directory, which the kernel forbids.
+func (t *tree) forbidden(name string, how int) error {
+	if err := t.removeForbidden(t.last().dir, name, t.path(name), how); err != nil {
+		return err
 	}
+	return t.removed("", nil)
+}
+
+// down goes into a directory.
+func (t *tree) down(dir *os.File, name string) error {
+	var st unix.Stat_t
+	err := unix.Fstat(int(dir.Fd()), &st)
+	if err == nil && st.Ino == subvolumeRoot {
+		err = writable(dir)
+	}
+	if err != nil {
+		_ = dir.Close()
+		return &os.PathError{Op: "open", Path: dir.Name(), Err: err}
+	}
+	if len(t.levels) >= mostOpen {
+		if len(t.closed) >= t.mostClosed {
+			// The half: whatever branches below the others is none from the top.
+			t.closed, t.forgot = append(t.closed[:0], t.closed[(len(t.closed)+1)/2:]...), true
+		}
+		_ = t.levels[0].dir.Close()
+		t.closed = append(t.closed, t.levels[0].identity)
+		t.levels = append(t.levels[:0], t.levels[1:]...)
+	}
+	t.levels = append(t.levels, level{name: name, dir: dir, identity: identity{st.Dev, st.Ino}})
+	return nil
+}
+
+// up removes the last directory, which is empty, from the one that it lies in. If that was
+// closed its names are read anew, and this one's is among them.
+func (t *tree) up() error {
+	if len(t.levels) == 1 && len(t.closed) > 0 {
+		return t.again()
+	}
+	if len(t.levels) == 1 && t.forgot {
+		t.close()
+		return nil
+	}
+	below := *t.last()
+	t.levels = t.levels[:len(t.levels)-1]
+	defer func() { _ = below.dir.Close() }()
+	l := t.last()
+	err := unix.Unlinkat(int(l.dir.Fd()), l.names[0], unix.AT_REMOVEDIR)
+	if errors.Is(err, unix.EPERM) {
+		return t.forbidden(l.names[0], unix.AT_REMOVEDIR)
+	}
+	return t.removed("rmdir", err)
+}
+
+// again opens the last directory that was closed, from the one below it, the only one that is
+// open.
+func (t *tree) again() error {
+	below, was := t.levels[0], t.closed[len(t.closed)-1]
+	fd, err := unix.Openat(int(below.dir.Fd()), "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: t.path(".."), Err: err}
+	}
+	dir := os.NewFile(uintptr(fd), "..") //nolint:gosec // A descriptor is not negative.
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && (identity{st.Dev, st.Ino}) != was {
+		err = errMoved
+	}
+	if err != nil {
+		_ = dir.Close()
+		return &os.PathError{Op: "open", Path: t.path(".."), Err: err}
+	}
+	_ = below.dir.Close()
+	t.closed = t.closed[:len(t.closed)-1]
+	t.levels[0] = level{name: "…", dir: dir, identity: was}
+	return nil
 }
 
 // directory opens a directory of an open one, unless something is mounted on it.

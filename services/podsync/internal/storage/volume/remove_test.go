@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestRemovalEntersNoMountOnKernelsThatDoNotNameThem(t *testing.T) {
 					}
 				})
 				remove := func() error {
-					return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, renameat2: unix.Renameat2}).removeAll(filepath.Join(dir, "tree"))
+					return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, mostClosed: mostClosed}).removeAll(filepath.Join(dir, "tree"))
 				}
 				if err := remove(); err == nil || !strings.Contains(err.Error(), foreign+" is a mount point") {
 					t.Errorf("err = %v, want it to name %s", err, foreign)
@@ -85,7 +86,7 @@ func TestARemovalWaitsForNobodyWhoAnswersForWhatIsMountedBelow(t *testing.T) {
 					mounts(t, foreign)
 					defer func() { _ = unix.Unmount(foreign, unix.MNT_DETACH) }()
 					remove := func() error {
-						return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, renameat2: unix.Renameat2}).removeAll(filepath.Join(dir, "tree"))
+						return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, mostClosed: mostClosed}).removeAll(filepath.Join(dir, "tree"))
 					}
 					done := make(chan error, 1)
 					go func() { done <- remove() }()
@@ -109,16 +110,17 @@ func TestARemovalWaitsForNobodyWhoAnswersForWhatIsMountedBelow(t *testing.T) {
 	}
 }
 
-func TestAVeryDeepTreeIsRemoved(t *testing.T) {
-	root := filepath.Join(t.TempDir(), "deep")
-	if err := os.Mkdir(root, 0o755); err != nil {
+// deepTree is one of so many directories in each other.
+func deepTree(t testing.TB, depth int) (root string) {
+	t.Helper()
+	root = filepath.Join(t.TempDir(), "deep")
+	if err := os.Mkdir(root, 0o755); err != nil { //nolint:gosec // As pods make them.
 		t.Fatal(err)
 	}
 	fd, err := unix.Open(root, unix.O_DIRECTORY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const depth = 2100 // longer than any path can be, which is 4096 bytes
 	for range depth {
 		if err := unix.Mkdirat(fd, "d", 0o755); err != nil {
 			t.Fatal(err)
@@ -131,6 +133,11 @@ func TestAVeryDeepTreeIsRemoved(t *testing.T) {
 		fd = next
 	}
 	_ = unix.Close(fd)
+	return root
+}
+
+func TestAVeryDeepTreeIsRemoved(t *testing.T) {
+	root := deepTree(t, 2100) // longer than any path can be, which is 4096 bytes
 	if err := removeTree(t.Context(), root); err != nil {
 		t.Fatal(err)
 	}
@@ -139,34 +146,134 @@ func TestAVeryDeepTreeIsRemoved(t *testing.T) {
 	}
 }
 
-// TestADeepTreeIsRemovedWhoseTopPassesAProjectOn: its owner may have done that; the kernel moves
-// nothing of another project into it.
-func TestADeepTreeIsRemovedWhoseTopPassesAProjectOn(t *testing.T) {
-	for _, can := range []bool{true, false} {
-		root, passes := filepath.Join(t.TempDir(), "deep"), true
-		if err := os.MkdirAll(filepath.Join(root, strings.Repeat("d/", maxDepth+10)), 0o755); err != nil {
-			t.Fatal(err)
+// TestATreeOfManyDeepBranchesIsRemoved: directories that were closed are read anew when what lies
+// deep in them is gone.
+func TestATreeOfManyDeepBranchesIsRemoved(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "v")
+	for _, at := range []int{0, 1, 2, mostOpen - 1, mostOpen, mostOpen + 1, 2 * mostOpen} {
+		above := strings.Repeat("d/", at)
+		for _, branch := range []string{"a/", "b/", "z/"} {
+			below := above + branch + strings.Repeat("x/", mostOpen+5)
+			made(t, root, []string{below}, []string{below + "file", above + branch + "file"})
 		}
-		removal := newTree(t.Context())
-		removal.renameat2 = func(olddir int, old string, newdir int, name string, flags uint) error {
-			if passes {
-				return unix.EXDEV
+	}
+	open := descriptors(t)
+	removal := newTree(t.Context())
+	most := 0
+	removal.openat2 = func(dir int, name string, how *unix.OpenHow) (int, error) {
+		most = max(most, descriptors(t)-open)
+		return unix.Openat2(dir, name, how)
+	}
+	if err := removal.removeAll(root); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(root); !os.IsNotExist(err) {
+		t.Errorf("still there: %v", err)
+	}
+	if most < mostOpen || most > mostOpen+5 {
+		t.Errorf("%d were open at once", most)
+	}
+	if now := descriptors(t); now > open {
+		t.Errorf("%d were open before, %d are after it", open, now)
+	}
+}
+
+// descriptors is how many are open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// A process outside that moves directories meanwhile gets nothing else removed.
+func TestADirectoryThatIsMovedAwayMeanwhileTakesNothingElseWithIt(t *testing.T) {
+	dir := t.TempDir()
+	root, deep := filepath.Join(dir, "v"), strings.Repeat("d/", 2*mostOpen)
+	made(t, root, []string{deep}, nil)
+	made(t, dir, []string{"kept"}, []string{"kept/file"})
+	removal, moved := newTree(t.Context()), false
+	removal.openat2 = func(at int, name string, how *unix.OpenHow) (int, error) {
+		if !moved && len(removal.closed) > 10 {
+			moved = true // One whose directory above is closed.
+			from := filepath.Join(root, strings.Repeat("d/", len(removal.closed)+1))
+			if err := os.Rename(from, filepath.Join(dir, "kept", "d")); err != nil {
+				t.Error(err)
 			}
-			return unix.Renameat2(olddir, old, newdir, name, flags)
 		}
-		removal.passNoneOn = func(dir *os.File) error {
-			if dir != removal.top || !can {
-				return unix.EPERM
+		return unix.Openat2(at, name, how)
+	}
+	if err := removal.removeAll(root); !errors.Is(err, errMoved) || !moved {
+		t.Errorf("err = %v, moved %v", err, moved)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kept", "file")); err != nil {
+		t.Error(err)
+	}
+	if err := removeTree(t.Context(), root); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of how many directories it is known which they are is bounded: a pod makes ten million of them.
+func TestATreeDeeperThanIsRememberedIsRemovedInParts(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "v")
+	for _, branch := range []string{"a/", "b/"} {
+		below := branch + strings.Repeat("d/", 5*mostOpen)
+		made(t, root, []string{below}, []string{below + "file", branch + "file"})
+	}
+	removal := newTree(t.Context())
+	removal.mostClosed = mostOpen
+	most := 0
+	removal.openat2 = func(dir int, name string, how *unix.OpenHow) (int, error) {
+		most = max(most, len(removal.closed))
+		return unix.Openat2(dir, name, how)
+	}
+	if err := removal.removeAll(root); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(root); !os.IsNotExist(err) || most != mostOpen {
+		t.Errorf("%v, %d were remembered", err, most)
+	}
+}
+
+// Each branch below a directory that is just remembered would have all begin anew.
+func TestBranchesBelowADirectoryThatIsJustRememberedBeginNotFromTheTopEach(t *testing.T) {
+	const remembered, branches = 300, 40
+	root := filepath.Join(t.TempDir(), "v")
+	above, directories := strings.Repeat("d/", remembered), remembered
+	for i := range branches {
+		made(t, root, []string{above + strconv.Itoa(i) + strings.Repeat("/x", mostOpen+6)}, nil)
+		directories += mostOpen + 7
+	}
+	removal, opened := newTree(t.Context()), 0
+	removal.mostClosed = remembered
+	removal.openat2 = func(dir int, name string, how *unix.OpenHow) (int, error) {
+		opened++
+		return unix.Openat2(dir, name, how)
+	}
+	if err := removal.removeAll(root); err != nil {
+		t.Fatal(err)
+	}
+	if opened > 3*directories {
+		t.Errorf("of %d directories %d were opened", directories, opened)
+	}
+}
+
+// BenchmarkADeepTreeIsRemoved is per directory: twice as deep is not to be more for each.
+func BenchmarkADeepTreeIsRemoved(b *testing.B) {
+	for _, depth := range []int{1000, 10000, 100000} {
+		b.Run(strconv.Itoa(depth), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				root := deepTree(b, depth)
+				b.StartTimer()
+				if err := removeTree(b.Context(), root); err != nil {
+					b.Fatal(err)
+				}
 			}
-			passes = false
-			return nil
-		}
-		err := removal.removeAll(root)
-		if _, there := os.Lstat(root); (err == nil) != can || os.IsNotExist(there) != can {
-			t.Errorf("can %v: %v, %v", can, err, there)
-		}
-		if !can && !errors.Is(err, unix.EXDEV) {
-			t.Errorf("the error is %v", err)
-		}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(depth), "ns/directory")
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
@@ -58,7 +59,7 @@ func (s *Set) room(st *podState, pod *v1.Pod) error {
 	_, err := os.Lstat(filepath.Join(s.podDir(pod.UID), volumesDir))
 	begun := err == nil
 	if n := volumesOf(pod); n > mostVolumes && !begun {
-		return fmt.Errorf("it has %d volumes, and this node sets up %d at most; put files together in projected volumes, or spread them over several pods", n, mostVolumes)
+		return podstate.VolumeAsSaid.Wrap(fmt.Errorf("it has %d volumes, and this node sets up %d at most; put files together in projected volumes, or spread them over several pods", n, mostVolumes))
 	}
 	needs := mountsOf(pod)
 	s.mu.Lock()
@@ -70,8 +71,8 @@ func (s *Set) room(st *podState, pod *v1.Pod) error {
 		}
 	}
 	if all > mostMounts && !begun {
-		return fmt.Errorf("it needs %d mounts for volumes in memory, claims, volumes of CSI drivers and NFS servers, and subPaths, and the pods of namespace %s would have %d on this node, where they may have %d; mount whole volumes, or spread the pods over several nodes",
-			needs, pod.Namespace, all, mostMounts)
+		return podstate.VolumeAsSaid.Wrap(fmt.Errorf("it needs %d mounts for volumes in memory, claims, volumes of CSI drivers and NFS servers, and subPaths, and the pods of namespace %s would have %d on this node, where they may have %d; mount whole volumes, or spread the pods over several nodes",
+			needs, pod.Namespace, all, mostMounts))
 	}
 	st.namespace, st.mounts = pod.Namespace, needs
 	return nil

@@ -39,15 +39,15 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 	ctx = apart.For(ctx, pod.Namespace)
 	st, leave, err := s.enter(ctx, pod.UID)
 	if err != nil {
-		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return withCause(fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
 	defer leave()
 	s.mu.Lock()
-	st.ending = false
+	st.ending, st.left, st.onWay = false, nil, nil
 	st.retries.forget()
 	s.mu.Unlock()
 	if err := s.room(st, pod); err != nil {
-		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return withCause(fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
 	chosen := make(map[string]bool, len(volumes))
 	for _, name := range volumes {
@@ -220,7 +220,7 @@ func (st *podState) recorded(name string, r result) *podstate.VolumeError {
 		if _, known := st.paths[name]; !known && r.Path != "" {
 			st.paths[name] = r.Path
 		}
-		failed := &podstate.VolumeError{Volume: name, Err: r.err, Stands: st.paths[name] != ""}
+		failed := &podstate.VolumeError{Volume: name, Err: withCause(r.err), Stands: st.paths[name] != ""}
 		if r.pv != nil {
 			failed.PV = cmp.Or(r.called, r.pv.Name)
 		}

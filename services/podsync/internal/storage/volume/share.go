@@ -4,10 +4,12 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // mostOfPod is how many bytes the files of all content volumes of a pod may have, each
-// file counted as a page at least: secrets and tokens lie in memory that no limit of
+// file counted as a page at least, and a directory as one: secrets and tokens lie in memory that no limit of
 // the pod counts and nothing takes back but the pod's end, and a spec of 1.5 MiB names
 // five thousand volumes. What is being made counts, too: many are made at once, and
 // their files are held until they are written.
@@ -45,7 +47,7 @@ func (s *Set) grow(uid types.UID, volume string, bytes int) error {
 	defer s.mu.Unlock()
 	sh := &s.pods[uid].shares
 	if sh.all+bytes > mostOfPod {
-		return fmt.Errorf("the files of the pod's configMap, secret, downwardAPI and projected volumes take more than %d MiB together; name fewer items, or spread them over several pods", mostOfPod>>20)
+		return podstate.VolumeAsSaid.Wrap(fmt.Errorf("the files of the pod's configMap, secret, downwardAPI and projected volumes, and their directories, take more than %d MiB together; name fewer items, or spread them over several pods", mostOfPod>>20))
 	}
 	sh.all += bytes
 	sh.making[volume] += bytes

@@ -3,8 +3,10 @@ package volume
 import (
 	"cmp"
 	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
@@ -42,6 +44,9 @@ type Standing struct {
 	// Project is that by whose quota it is measured; 0: it is not.
 	Project  uint32
 	Progress Progress
+	// Dir is what its directory is called, and so it in all that is told of its end; empty
+	// before that, and where it has none.
+	Dir string
 }
 
 // Standings says how all volumes of a pod's spec stand, in its order. ended: the pod needs
@@ -52,18 +57,18 @@ func (s *Set) Standings(pod *v1.Pod, ended bool) []Standing {
 	s.mu.Lock()
 	st := s.pods[pod.UID]
 	for i := range pod.Spec.Volumes {
-		list = append(list, st.standing(&pod.Spec.Volumes[i], used[pod.Spec.Volumes[i].Name], ended))
+		list = append(list, s.standingOf(st, pod.UID, &pod.Spec.Volumes[i], used[pod.Spec.Volumes[i].Name], ended))
 	}
 	s.mu.Unlock()
 	for i := range list {
 		list[i].Claim = claimOf(pod, &pod.Spec.Volumes[i])
-		list[i].Driver = s.driverName(&pod.Spec.Volumes[i], list[i])
+		list[i].Driver = cmp.Or(list[i].Driver, s.driverName(&pod.Spec.Volumes[i], list[i]))
 	}
 	return list
 }
 
-// standing is one of Standings, of a state that may be nil. The caller has Set.mu.
-func (st *podState) standing(v *v1.Volume, used, ended bool) Standing {
+// standingOf is one of Standings, of a state that may be nil. The caller has Set.mu.
+func (s *Set) standingOf(st *podState, uid types.UID, v *v1.Volume, used, ended bool) Standing {
 	one := Standing{Name: v.Name, Plugin: shownPlugin(v, "")}
 	known := false
 	if st != nil {
@@ -78,11 +83,36 @@ func (st *podState) standing(v *v1.Volume, used, ended bool) Standing {
 	case !used:
 		one.Progress = Unused
 	case st != nil && st.ending:
-		one.Progress = Going
+		s.leavingOf(st, uid, v, &one)
 	case ended && st == nil:
 		one.Progress = Gone
 	}
 	return one
+}
+
+// leavingOf says how a volume stands whose pod's are taken down: what was known of it before,
+// and whether it is gone already. The caller has Set.mu.
+func (s *Set) leavingOf(st *podState, uid types.UID, v *v1.Volume, one *Standing) {
+	one.Progress = Going
+	b, known := st.left[v.Name]
+	dir := s.volumeDir(uid, plugin(v), v.Name)
+	switch {
+	case known && b.Device:
+		dir = s.deviceLink(uid, pluginOf(b.Kind), b.PV)
+	case known:
+		dir = s.volumeDir(uid, pluginOf(b.Kind), b.PV)
+	case ofClaim(v):
+		return // another agent may have set it up
+	}
+	if known {
+		one.Plugin, one.PV, one.Device = shownPlugin(v, b.Kind), cmp.Or(b.Called, b.PV), b.Device
+	}
+	one.Dir = filepath.Base(dir)
+	at, found := st.onWay[dir]
+	_, one.Driver, _ = strings.Cut(at.plugin, ":")
+	if st.onWay != nil && (!found || at.gone) {
+		one.Progress = Gone
+	}
 }
 
 func claimOf(pod *v1.Pod, v *v1.Volume) string {

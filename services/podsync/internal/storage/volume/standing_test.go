@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -27,7 +28,7 @@ func TestHowEachVolumeOfAPodStandsIsKnown(t *testing.T) {
 			if (got[i].Path != "") != (got[i].Progress == Present && got[i].Name != "of-image") {
 				t.Errorf("%s: %s lies at %q", when, got[i].Name, got[i].Path)
 			}
-			got[i].Path = ""
+			got[i].Path, got[i].Dir = "", ""
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s:\n%+v, want\n%+v", when, got, want)
@@ -35,7 +36,7 @@ func TestHowEachVolumeOfAPodStandsIsKnown(t *testing.T) {
 	}
 	standings := func(driver, claim, missing, image Progress) []Standing {
 		pv, plugin := "", "kubernetes.io/csi"
-		if claim == Present {
+		if claim == Present || claim == Gone && driver == Going {
 			pv, plugin = "pv", "kubernetes.io/host-path"
 		}
 		return []Standing{
@@ -56,11 +57,47 @@ func TestHowEachVolumeOfAPodStandsIsKnown(t *testing.T) {
 	if err := f.set.Teardown(t.Context(), pod.UID); err == nil {
 		t.Fatal("what hangs was taken down")
 	}
-	check("on their way", true, standings(Going, Going, Going, Going)...)
+	check("on their way", true, standings(Going, Gone, Going, Gone)...)
 	driver.fail = nil
 	f.set.MayWork([]types.UID{pod.UID})
 	if err := f.set.Teardown(t.Context(), pod.UID); err != nil {
 		t.Fatal(err)
 	}
 	check("gone", true, standings(Gone, Gone, Gone, Gone)...)
+}
+
+// keeping is a driver that takes nothing back.
+type keeping struct{ *drives }
+
+func (keeping) Teardown(context.Context, Remains) error { return errors.New("it hangs") }
+func (keeping) DriverOf(string) string                  { return "csi.x" }
+func (keeping) Knows(driver string) bool                { return driver == "csi.x" }
+
+// TestWhatIsKnownOfAVolumeIsShownUntilItIsTakenDown, and that others of its pod are gone.
+func TestWhatIsKnownOfAVolumeIsShownUntilItIsTakenDown(t *testing.T) {
+	for name, restarted := range map[string]bool{"by who has set it up": false, "after a restart": true} {
+		f, d := withAttacher(t)
+		f.set.deps.CSI, f.set.drivers[pluginCSI] = keeping{d}, keeping{d}
+		f.bind("c", "pv", csiPV())
+		pod := podWith(claimVolume("v", "c"), emptyDirVolume("e"))
+		if err := f.set.Setup(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		if restarted {
+			f.set = New(f.set.cfg, f.set.deps)
+		}
+		for range 2 { // the second finds the other one gone already
+			if err := f.set.Teardown(t.Context(), pod.UID); err == nil {
+				t.Fatal("what hangs was taken down")
+			}
+			got := f.set.Standings(pod, true)
+			want := []Standing{
+				{Name: "v", Plugin: "kubernetes.io/csi", Driver: "csi.x", Claim: "c", PV: "pv", Dir: "pv", Progress: Going},
+				{Name: "e", Plugin: "kubernetes.io/empty-dir", Dir: "e", Progress: Gone},
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s:\n%+v, want\n%+v", name, got, want)
+			}
+		}
+	}
 }

@@ -62,16 +62,20 @@ func (s *Set) subPathHere(ctx context.Context, uid types.UID, p subPath) error {
 		return err
 	}
 	defer leave()
-	find := findSubPath
-	if s.deps.Apart != nil {
-		find = s.findNear
-	}
-	found, err := find(p.volume, p.path, p.ofHost)
+	found, err := s.finderOfSubPaths()(p.volume, p.path, p.ofHost)
 	if err != nil {
 		return fmt.Errorf("subPath %q of volume %q: %w", p.path, p.name, err)
 	}
 	defer func() { _ = found.Close() }()
 	return bind(s.deps.Mounter, found, p.target)
+}
+
+// finderOfSubPaths is how a path in a volume is looked up for which nobody is asked.
+func (s *Set) finderOfSubPaths() func(volume, path string, ofHost bool) (*os.File, error) {
+	if s.deps.Apart == nil {
+		return findSubPath
+	}
+	return s.findNear
 }
 
 // findNear opens what a path leads to in a volume, as far as nobody is asked for it and it lies

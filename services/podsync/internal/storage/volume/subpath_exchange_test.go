@@ -87,30 +87,41 @@ func exchanging(t *testing.T, volume string, least time.Duration, find func(path
 }
 
 func TestALinkThatIsSwappedInWhileASubPathIsLookedUpLeadsNowhere(t *testing.T) {
-	volume := t.TempDir()
-	err := exchanging(t, volume, raceFor(), func(path string) (*os.File, error) { return openBeneath(volume, path) })
-	if err != nil {
-		t.Error(err)
+	for name, others := range waysToASubPath() {
+		t.Run(name, func(t *testing.T) {
+			f := onKernel(t)
+			f.set.deps.Apart = others
+			volume := t.TempDir()
+			find := f.set.finderOfSubPaths()
+			if err := exchanging(t, volume, raceFor(), func(path string) (*os.File, error) { return find(volume, path, false) }); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
 func TestALinkThatIsSwappedInWhileASubPathIsMountedLeadsNowhere(t *testing.T) {
-	f := onKernel(t)
-	pod := podWith(emptyDirVolume("e"))
-	if err := f.set.Setup(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	volume, _ := f.set.HostPath("uid-1", "e")
-	err := exchanging(t, volume, raceFor(), func(path string) (*os.File, error) {
-		at, err := f.set.SubPath(t.Context(), pod, "c", 0, "e", path)
-		if err != nil {
-			return nil, err
-		}
-		found, err := os.Open(at)
-		return found, errors.Join(err, f.set.deps.Mounter.Unmount(at))
-	})
-	if err != nil {
-		t.Error(err)
+	for name, others := range waysToASubPath() {
+		t.Run(name, func(t *testing.T) {
+			f := onKernel(t)
+			f.set.deps.Apart = others
+			pod := podWith(emptyDirVolume("e"))
+			if err := f.set.Setup(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+			volume, _ := f.set.HostPath("uid-1", "e")
+			err := exchanging(t, volume, raceFor(), func(path string) (*os.File, error) {
+				at, err := f.set.SubPath(t.Context(), pod, "c", 0, "e", path)
+				if err != nil {
+					return nil, err
+				}
+				found, err := os.Open(at)
+				return found, errors.Join(err, f.set.deps.Mounter.Unmount(at))
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

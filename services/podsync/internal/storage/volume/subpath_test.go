@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -79,18 +80,39 @@ func TestWhatIsMadeForASubPathIsAsStickyAsTheVolume(t *testing.T) {
 	}
 }
 
+// callsHere has done here what is done by processes of their own.
+type callsHere struct{}
+
+func (callsHere) Do(_ context.Context, _, call string, args ...string) (string, error) {
+	return Calls()[call](args)
+}
+
+func (c callsHere) Follow(ctx context.Context, whose string, _ func(string), call string, args ...string) (string, error) {
+	return c.Do(ctx, whose, call, args...)
+}
+
+// waysToASubPath are with whom a subPath is looked up: podsync has others for it.
+func waysToASubPath() map[string]Apart {
+	return map[string]Apart{"with others": callsHere{}, "alone": nil}
+}
+
 func TestASubPathCannotLeaveTheVolume(t *testing.T) {
-	f := onKernel(t)
-	pod := podWith(emptyDirVolume("e"))
-	if err := f.set.Setup(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	volume, _ := f.set.HostPath("uid-1", "e")
-	for _, harm := range leadOutOf(t, volume, func(path string) (string, error) { return f.set.SubPath(t.Context(), pod, "c", 0, "e", path) }) {
-		t.Error(harm)
-	}
-	if n := len(mountsBelow(t, f.root)); n != 0 {
-		t.Errorf("%d mounts were made", n)
+	for name, others := range waysToASubPath() {
+		t.Run(name, func(t *testing.T) {
+			f := onKernel(t)
+			f.set.deps.Apart = others
+			pod := podWith(emptyDirVolume("e"))
+			if err := f.set.Setup(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+			volume, _ := f.set.HostPath("uid-1", "e")
+			for _, harm := range leadOutOf(t, volume, func(path string) (string, error) { return f.set.SubPath(t.Context(), pod, "c", 0, "e", path) }) {
+				t.Error(harm)
+			}
+			if n := len(mountsBelow(t, f.root)); n != 0 {
+				t.Errorf("%d mounts were made", n)
+			}
+		})
 	}
 }
 

@@ -29,12 +29,12 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 	}
 	st, leave, err := s.enter(ctx, uid)
 	if err != nil {
-		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
+		return withCause(fmt.Errorf("tear down the volumes of pod %s: %w", uid, err))
 	}
 	defer leave()
 	hadClaims, err := s.takeDown(ctx, uid, st)
 	if err != nil {
-		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
+		return withCause(fmt.Errorf("tear down the volumes of pod %s: %w", uid, err))
 	}
 	if hadClaims {
 		s.claimsFreed()
@@ -44,7 +44,9 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 
 // takeDown does the work of Teardown, and says whether the pod may have had volumes of claims.
 func (s *Set) takeDown(ctx context.Context, uid types.UID, st *podState) (hadClaims bool, err error) {
+	left := s.allBound(uid)
 	s.mu.Lock()
+	st.left = left
 	st.clear()
 	st.ending = true
 	delete(s.early, uid)

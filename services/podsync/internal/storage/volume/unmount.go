@@ -33,6 +33,9 @@ type leaving struct {
 // for does not answer holds up his own.
 func (s *Set) removeAll(ctx context.Context, uid types.UID, st *podState) error {
 	all, dirs, unread := s.leaving(uid)
+	if unread == nil {
+		s.onWay(st, all)
+	}
 	if err := errors.Join(unread, s.takeEach(ctx, all, st)); err != nil {
 		return err
 	}
@@ -47,6 +50,38 @@ func (s *Set) removeAll(ctx context.Context, uid types.UID, st *podState) error 
 		removeTree(ctx, filepath.Join(s.podDir(uid), pluginsDir, pluginEmptyDir)),
 		removeTree(ctx, s.claimsDir(uid)),
 	)
+}
+
+// onWay is a volume that is to be taken down, or is gone already.
+type onWay struct {
+	plugin string
+	gone   bool
+}
+
+// onWay notes which volumes of a pod are to be taken down.
+func (s *Set) onWay(st *podState, all []leaving) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for dir, at := range st.onWay {
+		at.gone = true
+		st.onWay[dir] = at
+	}
+	if st.onWay == nil {
+		st.onWay = make(map[string]onWay, len(all))
+	}
+	for _, l := range all {
+		st.onWay[l.key] = onWay{plugin: l.plugin}
+	}
+}
+
+// went notes that one is gone.
+func (s *Set) went(st *podState, l *leaving) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at, is := st.onWay[l.key]; is {
+		at.gone = true
+		st.onWay[l.key] = at
+	}
 }
 
 // leaving lists the volumes of a pod that are on the disk, and the directories that are empty
@@ -140,7 +175,9 @@ func (s *Set) takeEach(ctx context.Context, all []leaving, st *podState) error {
 			for r.err != nil && l.pause(ctx, r, took, tried) {
 				took = r.try(ctx, &l, &places, came)
 			}
-			failed[i] = r.err
+			if failed[i] = withCause(r.err); r.err == nil {
+				s.went(st, &l)
+			}
 		})
 	}
 	wg.Wait()

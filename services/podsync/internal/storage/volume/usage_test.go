@@ -83,6 +83,10 @@ func TestAVolumeThatIsNotWellIsAnEventOfItsPodWhenTheGateIsOn(t *testing.T) {
 	if all := f.events.all(); !slices.Equal(all, []string{"p: VolumeConditionAbnormal: Volume v: worn out"}) {
 		t.Errorf("the events are %v", all)
 	}
+	f.set.cfg.Health = false
+	if got, err := f.set.Usage(t.Context(), "uid-1", "v"); err != nil || got.Condition != nil || len(f.events.all()) != 1 {
+		t.Errorf("with the gate off: %+v, %v, events %v", got, err, f.events.all())
+	}
 }
 
 func TestADriverThatCannotMeasureIsSaidToBeOne(t *testing.T) {

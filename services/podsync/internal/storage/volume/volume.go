@@ -162,6 +162,10 @@ type podState struct {
 	ending  bool                 // taken down, until the next Setup
 	again   bool                 // a refresh is wanted at the turn's end
 	bound   map[string]bound     // volume name -> what its claim is bound to
+	// left is what was in bound when the pod's volumes were to be taken down, and onWay are those
+	// that were on the disk then, by their directories; nil as long as that is not known.
+	left  map[string]bound
+	onWay map[string]onWay
 	// projects are those by which volumes are counted.
 	projects map[string]uint32
 	works    map[string]*work // what is under way, by the shared volume's name

@@ -50,6 +50,30 @@ func TestFewWordsOfASpecFillNoDiskAndNoMemory(t *testing.T) {
 	}
 }
 
+// TestDirectoriesOfFilesCountToo: a path of 4 KiB is two thousand of them.
+func TestDirectoriesOfFilesCountToo(t *testing.T) {
+	f := newFixture(t)
+	f.objects.setMap("small", map[string]string{"k": "x"})
+	var items []v1.KeyToPath
+	for i := range 20 {
+		items = append(items, v1.KeyToPath{Key: "k", Path: fmt.Sprintf("%02d/", i) + strings.Repeat("d/", 1000) + "f"})
+	}
+	deep := func(items []v1.KeyToPath) *v1.Pod {
+		return podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "small"}, Items: items}}})
+	}
+	if err := f.set.Setup(t.Context(), deep(items)); err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
+		t.Errorf("%.300v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(f.root, "pods", "uid-1", "volumes", "*", "v")); len(left) > 0 {
+		t.Errorf("%q was made", left)
+	}
+	for range 20 { // counted once, however often they are looked at
+		if err := f.set.Setup(t.Context(), deep(items[:1])); err != nil {
+			t.Fatalf("%.300v", err)
+		}
+	}
+}
+
 // TestThePodsVolumesTogetherAreBounded: each file is small enough, and each volume,
 // and there may be thousands of them. What a volume has is counted once, however
 // often it is made.

@@ -3,6 +3,8 @@ package peer
 import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/polylet/polylet/internal/rpc"
 )
 
 // Final says whether an operation that failed is over: after the other errors it may go
@@ -17,6 +19,12 @@ func Final(err error) bool {
 		return false
 	}
 	return true
+}
+
+// Lost says whether nobody was there to answer, as far as can be told; broken: by the connection,
+// whose words are no driver's. Its state may not have changed yet.
+func Lost(err error) (lost, broken bool) {
+	return status.Code(err) == codes.Unavailable, rpc.Broken(err)
 }
 
 // InUse says whether a volume was not grown because it is used.

@@ -13,10 +13,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // mostOfAnAnswer is how much of a driver's answer, and of its error, is read, in bytes.
@@ -49,6 +51,36 @@ type Call struct {
 // is told of each call that has ended.
 func New(conn Conn, called func(context.Context, Call)) *Driver {
 	return &Driver{conn, csi.NewNodeClient(counted{conn, called})}
+}
+
+// connects is a connection that says how it stands.
+type connects interface {
+	GetState() connectivity.State
+	Connect()
+	WaitForStateChange(ctx context.Context, from connectivity.State) bool
+}
+
+// Connect waits until there is a connection, and says whether there is: not once ctx is done or
+// the Driver is closed.
+func (d *Driver) Connect(ctx context.Context) bool {
+	c, says := d.conn.(connects)
+	if !says {
+		return true
+	}
+	for {
+		state := c.GetState()
+		switch state {
+		case connectivity.Ready:
+			return true
+		case connectivity.Shutdown:
+			return false
+		case connectivity.Idle:
+			c.Connect()
+		}
+		if !c.WaitForStateChange(ctx, state) {
+			return false
+		}
+	}
 }
 
 // Close ends the connection.
@@ -88,7 +120,11 @@ func (c counted) Invoke(ctx context.Context, method string, req, reply any, opts
 		Method: method, Code: named(code), Exhausted: code == codes.ResourceExhausted, Info: method == csi.Node_NodeGetInfo_FullMethodName,
 		Took: time.Since(began),
 	})
-	return err
+	switch code {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return podstate.VolumeDriverSilent.Wrap(err)
+	}
+	return podstate.VolumeDriverRefused.Wrap(err)
 }
 
 // named is a code's name. A driver may send any number, and each would be a series.

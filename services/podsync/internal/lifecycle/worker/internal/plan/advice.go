@@ -16,14 +16,18 @@ func advice(k podstate.Kind, f Failure) string {
 	if f.Away {
 		return "start the container runtime; polylet status shows whether it answers"
 	}
+	switch k {
+	case podstate.SetupVolumes:
+		return volumeAdvice(f)
+	case podstate.TeardownVolumes:
+		return unmountAdvice(f)
+	}
 	if lack := cmp.Or(lackAdvice(k, f), runtimeAdvice(f)); lack != "" {
 		return lack
 	}
 	switch k {
 	case podstate.PullImage:
 		return imageAdvice(f)
-	case podstate.SetupVolumes:
-		return volumeAdvice(f)
 	case podstate.MakeSandbox:
 		return sandboxAdvice(f)
 	case podstate.StartContainer:
@@ -37,8 +41,6 @@ func advice(k podstate.Kind, f Failure) string {
 		return "check the runtime's log: it does not stop or remove what it runs"
 	case podstate.ResizeContainer, podstate.FitCgroup:
 		return "if the limit is below what is in use, ask for more or let the container use less; else check the runtime's log"
-	case podstate.TeardownVolumes:
-		return unmountAdvice(f)
 	case podstate.DeleteObject:
 		return "check the connection to the apiserver and the node's permissions"
 	default:
@@ -155,41 +157,6 @@ func imageAdvice(f Failure) string {
 		return "check the registry's certificate and the runtime's configuration for this registry"
 	}
 	return "check the image's name, the registry and the pull secrets"
-}
-
-func volumeAdvice(f Failure) string {
-	switch {
-	case names(f.Message, "no csidriver object", "only supports ["):
-		return "use another driver, or install this one with a CSIDriver object that lists Ephemeral in volumeLifecycleModes"
-	case names(f.Message, "not supported"):
-		return "use another kind of volume: this node does not make that one"
-	case names(f.Message, "registered csi drivers"):
-		return "start the CSI driver that the error names on this node: it has not registered itself; the volume is set up as soon as it does"
-	case names(f.Message, "not found", "non-existent key", "references non"):
-		return "create what the error names in the pod's namespace, or mend the volume; it is tried again as soon as it is there"
-	case names(f.Message, "deadline exceeded", "timed out"):
-		return "look at the server behind the volume and at the node's mounts: something does not answer"
-	case names(f.Message, "forbidden"):
-		return "the node may not read what the error names: check that the pod names it, and the node's permissions"
-	}
-	return "create the missing object or mend the volume that the error names"
-}
-
-// unmountAdvice is about a volume that could not be unmounted.
-func unmountAdvice(f Failure) string {
-	switch {
-	case names(f.Message, "registered csi drivers"):
-		return "start the CSI driver that the error names on this node: it has not registered itself, and it alone can take its volume back; that is asked for as soon as it does"
-	case names(f.Message, "busy"):
-		return "find who keeps the mount busy, e.g. with findmnt and fuser"
-	case names(f.Message, "kubernetes.io/csi", "rpc error") && names(f.Message, "deadlineexceeded", "deadline exceeded", "unavailable"):
-		return "look at the log of the volume's CSI driver on this node: it does not answer; other volumes of the pod do not wait for it"
-	case names(f.Message, "kubernetes.io/csi", "rpc error"):
-		return "look at the log of the volume's CSI driver on this node: it does not take its volume back"
-	case names(f.Message, "deadline exceeded", "does not answer", "no answer", "timed out"):
-		return "look at the server behind the volume and at the node's mounts: something does not answer"
-	}
-	return "mend what the error names; if something keeps a mount busy, findmnt and fuser -m say what"
 }
 
 // startAdvice is about a container that could not be made or started; f's message is in

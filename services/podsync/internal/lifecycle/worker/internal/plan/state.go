@@ -203,6 +203,8 @@ type Failure struct {
 	Reason string
 	// Message is the whole error.
 	Message string
+	// Volume is what kind of thing keeps a volume; VolumeUnknown also of what is none's.
+	Volume podstate.VolumeCause
 	// Count of failures in a row, at least 1.
 	Count int
 	// At is when it failed last.

@@ -107,7 +107,7 @@ func (p *planner) doing(a podstate.Action) (reason, advice string) {
 		return "the image is looked for, and pulled if need be, for container " + a.Container,
 			"a large image or a slow registry takes its time; if it never ends, look at the registry and the runtime's log"
 	case podstate.SetupVolumes:
-		return "the volumes are being set up", "if it does not end, look at the server behind the volume and at the node's mounts"
+		return "the volumes are being set up", "if it does not end, look at what is behind the volume: the node's mounts and the server or disk that has to answer, or who attaches it and its CSI driver on this node"
 	case podstate.MakeSandbox:
 		return "the pod's directories, its sandbox and its network are being made", "if it does not end, look at the runtime's log, at the CNI plugin, and whether the node's disk answers"
 	case podstate.StartContainer:

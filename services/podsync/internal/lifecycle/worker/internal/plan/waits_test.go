@@ -36,10 +36,10 @@ func withVolumes(names ...string) *v1.Pod {
 	return pod
 }
 
-func failingVolume(name, message string) func(*world) {
+func failingVolume(name, message string, cause podstate.VolumeCause) func(*world) {
 	return func(w *world) {
 		a := podstate.Action{Volumes: []string{"", name}}
-		w.s.Volumes.Ended(w.s.Pod, a, map[string]Failure{name: {Reason: "FailedMount", Message: message, At: w.s.Now}}, nil)
+		w.s.Volumes.Ended(w.s.Pod, a, map[string]Failure{name: {Reason: "FailedMount", Message: message, Volume: cause, At: w.s.Now}}, nil)
 	}
 }
 
@@ -130,13 +130,13 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 		},
 		"a secret that is missing": {
 			pod:   withVolumes("v"),
-			state: failingVolume("v", `MountVolume.SetUp failed for volume "v" : secret "s" not found`),
+			state: failingVolume("v", `MountVolume.SetUp failed for volume "v" : secret "s" not found`, podstate.VolumeObjectMissing),
 			kind:  "volume", object: "v", reason: `secret "s" not found`, advice: "create what the error names",
 		},
 		"a volume that is tried again": {
 			pod: withVolumes("v", "w"),
 			state: func(w *world) {
-				failingVolume("v", `MountVolume.SetUp failed for volume "v" : secret "s" not found`)(w)
+				failingVolume("v", `MountVolume.SetUp failed for volume "v" : secret "s" not found`, podstate.VolumeObjectMissing)(w)
 				key := podstate.Key{Kind: podstate.SetupVolumes}
 				w.s.InFlight[key] = podstate.Action{Key: key, Volumes: []string{"", "v"}}
 			},
@@ -144,14 +144,14 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 		},
 		"all that the volumes lie in": {
 			pod:   withVolumes("v", "w"),
-			state: failingVolume("", "mkdir: no space left on device"),
+			state: failingVolume("", "mkdir: no space left on device", podstate.VolumeUnknown),
 			kind:  "volume", reason: "no space left", advice: "make room",
 		},
 		"volumes that take long": {
 			state: func(w *world) {
 				w.s.InFlight[podstate.Key{Kind: podstate.SetupVolumes}] = podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}, Volumes: []string{""}}
 			},
-			kind: "volume", reason: "being set up", advice: "node's mounts",
+			kind: "volume", reason: "being set up", advice: "behind the volume",
 		},
 		"a sandbox whose network fails": {
 			state: failing(podstate.Key{Kind: podstate.MakeSandbox}, Failure{Message: "failed to setup network: cni plugin not initialized"}),
