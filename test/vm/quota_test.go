@@ -48,10 +48,8 @@ func TestPodsyncsRightsAreEnoughForProjectQuotas(t *testing.T) {
 			command = append(command, payload+"/bin/projectquota.test", "-test.v")
 			out, err := exec.Command("systemd-run", command...).CombinedOutput()
 			text := string(out)
-			for _, test := range []string{"TestARealFilesystemCountsADirectoryByItsProject", "TestWhatIsOfAnotherProjectIsMovedIntoARealDirectoryThatPassesNoneOn"} {
-				if err != nil || !strings.Contains(text, "--- PASS: "+test) {
-					t.Errorf("%s: %v:\n%s", test, err, text)
-				}
+			if err != nil || !strings.Contains(text, "--- PASS: TestARealFilesystemCountsADirectoryByItsProject") {
+				t.Errorf("%v:\n%s", err, text)
 			}
 			t.Log(text)
 		})

@@ -13,6 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/lockfile"
 	"github.com/polylet/polylet/test/harness/workspace"
 )
 
@@ -73,13 +76,14 @@ func prepare(ctx context.Context, kernel string, progress io.Writer) (system, er
 	if built(dir) {
 		return s, nil
 	}
-	if !built(base) {
+	err = complete(ctx, base, progress, func() error {
 		fmt.Fprintln(progress, "building Debian's minimal system for the virtual machine (about 2 min, cached afterwards) …")
-		if err := complete(base, func() error { return makeBase(ctx, base, kernel) }); err != nil {
-			return s, err
-		}
+		return makeBase(ctx, base, kernel)
+	})
+	if err != nil {
+		return s, err
 	}
-	return s, complete(dir, func() error { return s.make(ctx, base, dir, kernel) })
+	return s, complete(ctx, dir, progress, func() error { return s.make(ctx, base, dir, kernel) })
 }
 
 // keys identify everything that the base, and the system on it, depend on.
@@ -105,8 +109,24 @@ func built(dir string) bool {
 	return err == nil
 }
 
-// complete fills an empty directory and marks it when that went well.
-func complete(dir string, fill func() error) error {
+// complete fills an empty directory and marks it when that went well. One program does that at a
+// time: those that come meanwhile wait, and find it filled.
+func complete(ctx context.Context, dir string, progress io.Writer, fill func() error) error {
+	if built(dir) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	waiting := func() { fmt.Fprintf(progress, "waiting for %s: another program builds it …\n", dir) }
+	_, release, err := lockfile.Hold(ctx, lockfile.Config{Path: dir + ".lock", Waiting: waiting}, klog.Logger{})
+	if err != nil {
+		return err
+	}
+	defer release()
+	if built(dir) {
+		return nil
+	}
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
