@@ -110,7 +110,7 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.U
 			figures[string(uid)] = eviction.LayersAlone(figures[string(uid)])
 		}
 		if !s.late {
-			s.figures = eviction.LeastFigures(s.figures, figures[string(uid)])
+			s.figures = eviction.LeastFigures(pod, s.figures, figures[string(uid)])
 			l.suspects[uid], figures[string(uid)] = s, s.figures
 		}
 		sure[uid] = eviction.Weighed(eviction.Least(s.files, eviction.Whole(held[uid])), figures[string(uid)], s.since)

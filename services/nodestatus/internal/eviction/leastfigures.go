@@ -1,17 +1,21 @@
 package eviction
 
 import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 // LeastFigures are a pod's second figures, in which no directory has more than in the first: what
-// was moved from one to another between two looks counts in neither. nil of nil, and the second
-// alone if there is no first. Neither is changed.
-func LeastFigures(first, second *statsapi.PodStats) *statsapi.PodStats {
+// was moved from one to another between two looks counts in neither. The pod's ephemeral storage is
+// less by what its parts are: others may fill a claim, and what grows in memory is no part of it.
+// nil of nil, and the second alone if there is no first. Neither is changed.
+func LeastFigures(pod *v1.Pod, first, second *statsapi.PodStats) *statsapi.PodStats {
 	if first == nil || second == nil {
 		return second
 	}
-	out, less := *second, uint64(0)
+	out, less, apart := *second, uint64(0), uint64(0)
 	volumes := map[string]*statsapi.FsStats{}
 	for i := range first.VolumeStats {
 		volumes[first.VolumeStats[i].Name] = &first.VolumeStats[i].FsStats
@@ -19,7 +23,11 @@ func LeastFigures(first, second *statsapi.PodStats) *statsapi.PodStats {
 	out.VolumeStats = append([]statsapi.VolumeStats(nil), second.VolumeStats...)
 	for i := range out.VolumeStats {
 		v := &out.VolumeStats[i]
-		leastOf(volumes[v.Name], &v.FsStats, &less)
+		by := &apart
+		if summed(pod, v.Name) {
+			by = &less
+		}
+		leastOf(volumes[v.Name], &v.FsStats, by)
 	}
 	containers := map[string]*statsapi.ContainerStats{}
 	for i := range first.Containers {
@@ -40,6 +48,13 @@ func LeastFigures(first, second *statsapi.PodStats) *statsapi.PodStats {
 		all.UsedBytes, out.EphemeralStorage = &left, &all
 	}
 	return &out
+}
+
+// summed says whether a volume is part of its pod's ephemeral storage.
+func summed(pod *v1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+		return v.Name == name && (v.ConfigMap != nil || v.DownwardAPI != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault)
+	})
 }
 
 func leastCopy(was, is *statsapi.FsStats, less *uint64) *statsapi.FsStats {

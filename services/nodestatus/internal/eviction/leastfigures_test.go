@@ -3,6 +3,7 @@ package eviction
 import (
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -15,8 +16,11 @@ func TestNoDirectoryHasMoreThanItHadAndTheSumIsLessByThat(t *testing.T) {
 			EphemeralStorage: of(all),
 		}
 	}
+	spec := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{
+		{Name: "a", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, {Name: "b", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}},
+	}}}
 	first, second := pod(9, 3, 5, 7, 24), pod(4, 8, 6, 7, 26) // with a byte that is the pod's own
-	got := LeastFigures(first, second)
+	got := LeastFigures(spec, first, second)
 	for name, c := range map[string][2]uint64{
 		"a": {*got.VolumeStats[0].UsedBytes, 4}, "b": {*got.VolumeStats[1].UsedBytes, 3}, "layer": {*got.Containers[0].Rootfs.UsedBytes, 5},
 		"logs": {*got.Containers[0].Logs.UsedBytes, 7}, "all": {*got.EphemeralStorage.UsedBytes, 20},
@@ -28,11 +32,37 @@ func TestNoDirectoryHasMoreThanItHadAndTheSumIsLessByThat(t *testing.T) {
 	if *second.VolumeStats[1].UsedBytes != 8 || *second.EphemeralStorage.UsedBytes != 26 || *second.Containers[0].Rootfs.UsedBytes != 6 {
 		t.Error("what was given has changed")
 	}
-	if LeastFigures(nil, second) != second || LeastFigures(first, nil) != nil {
+	if LeastFigures(spec, nil, second) != second || LeastFigures(spec, first, nil) != nil {
 		t.Error("of nothing")
 	}
 	bare := &statsapi.PodStats{Containers: []statsapi.ContainerStats{{Name: "c"}, {Name: "new", Rootfs: of(1)}}}
-	if got := LeastFigures(first, bare); got.Containers[0].Rootfs != nil || *got.Containers[1].Rootfs.UsedBytes != 1 || got.EphemeralStorage != nil {
+	if got := LeastFigures(spec, first, bare); got.Containers[0].Rootfs != nil || *got.Containers[1].Rootfs.UsedBytes != 1 || got.EphemeralStorage != nil {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A claim's filesystem is filled by others, too, and a pod may fill its memory: neither may
+// keep it from being over its limit.
+func TestWhatIsNoPartOfAPodsStorageTakesNothingOffIt(t *testing.T) {
+	of := func(name string, n uint64) statsapi.VolumeStats {
+		return statsapi.VolumeStats{Name: name, FsStats: statsapi.FsStats{UsedBytes: &n}}
+	}
+	pod := func(claim, memory, own, all uint64) *statsapi.PodStats {
+		return &statsapi.PodStats{
+			VolumeStats:      []statsapi.VolumeStats{of("claim", claim), of("memory", memory), of("own", own)},
+			EphemeralStorage: &statsapi.FsStats{UsedBytes: &all},
+		}
+	}
+	spec := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{
+		{Name: "claim", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
+		{Name: "memory", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
+		{Name: "own", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+	}}}
+	got := LeastFigures(spec, pod(100, 10, 5, 7), pod(1000, 90, 8, 10))
+	if all := *got.EphemeralStorage.UsedBytes; all != 7 {
+		t.Errorf("%d in all, want 7: less by what its own directory has more", all)
+	}
+	if claim, memory := *got.VolumeStats[0].UsedBytes, *got.VolumeStats[1].UsedBytes; claim != 100 || memory != 10 {
+		t.Errorf("claim %d, memory %d, want the least of each", claim, memory)
 	}
 }
