@@ -103,7 +103,7 @@ func (b *Builder) resolver(pod *v1.Pod) (*runtimeapi.DNSConfig, error) {
 		}
 	}
 	config, warnings, err := dns.ForPod(dns.Config{
-		ClusterDomain: b.cfg.ClusterDomain, ClusterDNS: b.cfg.ClusterDNS, NoHost: b.cfg.ResolvConf == "", IPv6: b.isIPv6(),
+		ClusterDomain: b.cfg.ClusterDomain, ClusterDNS: b.cfg.ClusterDNS, NoHost: b.cfg.ResolvConf == "", Families: b.families(),
 	}, host, pod)
 	if b.deps.Recorder != nil {
 		for _, w := range warnings {
@@ -131,14 +131,19 @@ func (b *Builder) checkHostDNS(host dns.Host, err error) {
 	}
 }
 
-// isIPv6 says whether the node's primary address is one.
-func (b *Builder) isIPv6() bool {
-	ips := b.deps.HostIPs()
-	if len(ips) == 0 {
-		return false
+// families are those of the node's addresses, in their order.
+func (b *Builder) families() (list []v1.IPFamily) {
+	for _, ip := range b.deps.HostIPs() {
+		addr, err := netip.ParseAddr(ip)
+		switch {
+		case err != nil:
+		case addr.Is6() && !addr.Is4In6():
+			list = append(list, v1.IPv6Protocol)
+		default:
+			list = append(list, v1.IPv4Protocol)
+		}
 	}
-	addr, err := netip.ParseAddr(ips[0])
-	return err == nil && addr.Is6() && !addr.Is4In6()
+	return list
 }
 
 // named is the pod with what of its names counts on this node.

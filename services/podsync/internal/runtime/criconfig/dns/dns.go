@@ -30,9 +30,9 @@ type Config struct {
 	ClusterDomain string
 	ClusterDNS    []string
 	// NoHost: there is no host file (resolvConf: ""); name servers are then the
-	// node's own loopback, IPv6 when IPv6 is set.
-	NoHost bool
-	IPv6   bool
+	// node's own loopback, one for each of Families, IPv4's if there is none.
+	NoHost   bool
+	Families []v1.IPFamily
 }
 
 // Host is what a resolv.conf says.
@@ -59,7 +59,8 @@ func Read(path string) (Host, error) {
 	return Parse(f)
 }
 
-// Parse reads a resolv.conf. Of several search lines the last counts.
+// Parse reads a resolv.conf. Of several search lines the last counts, and so of several options of
+// a name.
 func Parse(r io.Reader) (Host, error) {
 	var h Host
 	lines := bufio.NewScanner(r)
@@ -77,13 +78,14 @@ func Parse(r io.Reader) (Host, error) {
 		case "search":
 			h.Searches = nil
 			for _, s := range fields[1:] {
-				if s != "." {
-					s = strings.TrimSuffix(s, ".")
+				if s != "." { // systemd-resolved's word for none
+					h.Searches = append(h.Searches, strings.TrimSuffix(s, "."))
 				}
-				h.Searches = append(h.Searches, s)
 			}
 		case "options":
-			h.Options = unique(append(h.Options, fields[1:]...))
+			for _, o := range fields[1:] {
+				h.Options = setOption(h.Options, o)
+			}
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -185,10 +187,17 @@ func hostDNS(cfg Config, host Host, out *runtimeapi.DNSConfig) {
 		out.Servers, out.Searches, out.Options = slices.Clone(host.Servers), slices.Clone(host.Searches), slices.Clone(host.Options)
 		return
 	}
-	out.Servers, out.Searches = []string{"127.0.0.1"}, []string{"."}
-	if cfg.IPv6 {
-		out.Servers = []string{"::1"}
+	for _, family := range cfg.Families {
+		server := "127.0.0.1"
+		if family == v1.IPv6Protocol {
+			server = "::1"
+		}
+		out.Servers = append(out.Servers, server)
 	}
+	if len(out.Servers) == 0 {
+		out.Servers = []string{"127.0.0.1"}
+	}
+	out.Searches = []string{"."}
 }
 
 // mergeOptions lets the pod's options replace those of the same name.
@@ -198,13 +207,18 @@ func mergeOptions(options []string, more []v1.PodDNSConfigOption) []string {
 		if o.Value != nil && *o.Value != "" {
 			text += ":" + *o.Value
 		}
-		options = slices.DeleteFunc(options, func(have string) bool {
-			name, _, _ := strings.Cut(have, ":")
-			return name == o.Name
-		})
-		options = append(options, text)
+		options = setOption(options, text)
 	}
 	return options
+}
+
+// setOption adds an option in place of those of its name.
+func setOption(options []string, option string) []string {
+	name, _, _ := strings.Cut(option, ":")
+	return append(slices.DeleteFunc(options, func(have string) bool {
+		other, _, _ := strings.Cut(have, ":")
+		return other == name
+	}), option)
 }
 
 // limit cuts a configuration down to what resolvers take.

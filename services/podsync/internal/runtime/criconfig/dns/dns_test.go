@@ -11,11 +11,11 @@ import (
 )
 
 func TestAResolvConfIsRead(t *testing.T) {
-	h, err := Parse(strings.NewReader("# c\n; c\nnameserver 1.1.1.1\nnameserver 2.2.2.2 # x\nsearch old\nsearch a.b. c .\noptions ndots:2 rotate\noptions rotate edns0\n\nsortlist x\n"))
+	h, err := Parse(strings.NewReader("# c\n; c\nnameserver 1.1.1.1\nnameserver 2.2.2.2 # x\nsearch old\nsearch a.b. c .\noptions ndots:2 rotate\noptions rotate ndots:4 edns0\n\nsortlist x\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(h); got != "{[1.1.1.1 2.2.2.2] [a.b c .] [ndots:2 rotate edns0]}" {
+	if got := fmt.Sprint(h); got != "{[1.1.1.1 2.2.2.2] [a.b c] [rotate ndots:4 edns0]}" {
 		t.Error(got)
 	}
 	if _, err := Parse(strings.NewReader("nameserver")); err == nil {
@@ -53,7 +53,8 @@ func TestPoliciesChooseTheResolver(t *testing.T) {
 			"[10.96.0.10 8.8.8.8] [ns.svc.cluster.local svc.cluster.local cluster.local corp mine] [ndots:1 edns0]", ""},
 		{"no cluster DNS", v1.DNSClusterFirst, false, nil, Config{ClusterDomain: "cluster.local"}, fromHost, "MissingClusterDNS"},
 		{"no host file", v1.DNSDefault, false, nil, Config{NoHost: true}, "[127.0.0.1] [.] []", ""},
-		{"no host file on IPv6", v1.DNSDefault, false, nil, Config{NoHost: true, IPv6: true}, "[::1] [.] []", ""},
+		{"no host file on IPv6", v1.DNSDefault, false, nil, Config{NoHost: true, Families: []v1.IPFamily{v1.IPv6Protocol}}, "[::1] [.] []", ""},
+		{"no host file, both families", v1.DNSDefault, false, nil, Config{NoHost: true, Families: []v1.IPFamily{v1.IPv6Protocol, v1.IPv4Protocol}}, "[::1 127.0.0.1] [.] []", ""},
 		{"no cluster domain", v1.DNSClusterFirst, false, nil, Config{ClusterDNS: []string{"10.96.0.10"}}, "[10.96.0.10] [corp] [ndots:5]", ""},
 	} {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: v1.PodSpec{DNSPolicy: c.policy, HostNetwork: c.net, DNSConfig: c.own}}
