@@ -2,6 +2,9 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/polylet/polylet/internal/schedstat"
@@ -14,7 +17,8 @@ const longestStarved = 10 * time.Minute
 // answers is whether the process is alive: it answers a call on its own socket, or would
 // if it had a processor. A machine with ten times as much to do as it can does not get
 // better by processes that are ended and started anew, all of them, every minute; one
-// that hangs waits for something else. waited is how long threads have waited so far.
+// that hangs waits for something else. A socket that is gone has nothing to do with that. waited is
+// how long threads have waited so far.
 func (d *Daemon) answers(ctx context.Context, address string, timeout time.Duration, waited func() time.Duration) error {
 	began, before := time.Now(), waited()
 	err := checkSelf(ctx, address, timeout)
@@ -25,7 +29,7 @@ func (d *Daemon) answers(ctx context.Context, address string, timeout time.Durat
 	if d.silent.IsZero() {
 		d.silent = began
 	}
-	if time.Since(d.silent) > longestStarved {
+	if _, lost := os.Lstat(address); time.Since(d.silent) > longestStarved || errors.Is(lost, fs.ErrNotExist) {
 		return err
 	}
 	if took, starved := time.Since(began), waited()-before; starved >= took/2 {

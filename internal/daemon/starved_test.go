@@ -22,6 +22,10 @@ func TestAProcessThatOthersLeaveNoProcessorToIsNotTakenForOneThatHangs(t *testin
 		t.Error("one that has waited for no processor, and does not answer, passes")
 	}
 	began := time.Now()
+	gone := filepath.Join(t.TempDir(), "gone.sock")
+	if err := d.answers(t.Context(), gone, timeout, func() time.Duration { return time.Since(began) }); err == nil {
+		t.Error("one whose socket is gone passes")
+	}
 	if err := d.answers(t.Context(), path, timeout, func() time.Duration { return time.Since(began) }); err != nil {
 		t.Errorf("one that waits for a processor all the while: %v", err)
 	}
