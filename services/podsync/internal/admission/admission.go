@@ -64,8 +64,6 @@ type Host struct {
 	AllowedUnsafeSysctls []string
 	// NoAppArmor is true when the kernel does not enforce AppArmor.
 	NoAppArmor bool
-	// AppArmorProfiles are the profiles that the kernel has; nil when that cannot be told.
-	AppArmorProfiles map[string]bool
 	// NoSupplementalGroupsPolicy is true when the runtime cannot keep groups of
 	// the image from a process.
 	NoSupplementalGroupsPolicy bool

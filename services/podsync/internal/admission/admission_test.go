@@ -201,8 +201,11 @@ func TestCheck(t *testing.T) {
 		// 5 AppArmor
 		{"a profile that nobody enforces", Input{Pod: pod("p", profile("RuntimeDefault", "")), Node: node(), Host: Host{NoAppArmor: true}}, podstate.Rejected, "AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
 		{"no profile needs nobody", Input{Pod: pod("p", profile("Unconfined", "")), Node: node(), Host: Host{NoAppArmor: true}}, podstate.Admitted, "", ""},
-		{"a profile that is not loaded", Input{Pod: pod("p", profile("Localhost", "x")), Node: node(), Host: Host{AppArmorProfiles: map[string]bool{"y": true}}}, podstate.Rejected, "AppArmor", `Cannot enforce AppArmor: profile "x" is not loaded`},
-		{"a profile that is loaded", Input{Pod: pod("p", profile("Localhost", "y")), Node: node(), Host: Host{AppArmorProfiles: map[string]bool{"y": true}}}, podstate.Admitted, "", ""},
+		{"a profile that is not loaded yet, which the runtime says", Input{Pod: pod("p", profile("Localhost", "x")), Node: node()}, podstate.Admitted, "", ""},
+		{"the profile of a container for debugging", Input{Pod: pod("p", func(p *v1.Pod) {
+			p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "d", SecurityContext: &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}}}}}
+		}), Node: node(), Host: Host{NoAppArmor: true}}, podstate.Rejected, "AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
+		{"a profile without a name", Input{Pod: pod("p", profile("Localhost", " ")), Node: node()}, podstate.Rejected, "AppArmor", `Cannot enforce AppArmor: invalid empty AppArmor profile name: "&AppArmorProfile{Type:Localhost,LocalhostProfile:* ,}"`},
 		{"a container's profile in the old spelling", Input{Pod: pod("p", func(p *v1.Pod) { p.Annotations = map[string]string{appArmorAnnotation + "c": "localhost/x"} }), Node: node(), Host: Host{NoAppArmor: true}}, podstate.Rejected, "AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
 
 		// 6 pod features

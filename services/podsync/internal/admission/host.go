@@ -11,6 +11,8 @@ import (
 	nodesysctl "k8s.io/component-helpers/node/util/sysctl"
 	"k8s.io/component-helpers/nodedeclaredfeatures"
 	featuretypes "k8s.io/component-helpers/nodedeclaredfeatures/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // safeSysctls may be set by any pod: they are the pod's own and harm nobody.
@@ -57,20 +59,17 @@ func allowed(name string, patterns []string) bool {
 	return false
 }
 
-// checkAppArmor refuses a pod whose profile nobody would enforce.
+// checkAppArmor refuses a pod whose profile nobody would enforce, or that has no name. Whether a
+// profile is loaded the runtime says when a container is created, which is tried again: whoever
+// loads profiles may be a pod that comes later.
 func checkAppArmor(in Input) (Answer, bool) {
 	for _, p := range appArmorProfiles(in.Pod) {
-		if p.Type == v1.AppArmorProfileTypeUnconfined {
-			continue
-		}
-		if in.Host.NoAppArmor {
+		switch {
+		case p.Type == v1.AppArmorProfileTypeUnconfined:
+		case in.Host.NoAppArmor:
 			return rejected(reasonAppArmor, "Cannot enforce AppArmor: AppArmor is not enabled on the host")
-		}
-		if p.Type != v1.AppArmorProfileTypeLocalhost || p.LocalhostProfile == nil || in.Host.AppArmorProfiles == nil {
-			continue
-		}
-		if !in.Host.AppArmorProfiles[*p.LocalhostProfile] {
-			return rejected(reasonAppArmor, "Cannot enforce AppArmor: profile %q is not loaded", *p.LocalhostProfile)
+		case p.Type == v1.AppArmorProfileTypeLocalhost && (p.LocalhostProfile == nil || strings.TrimSpace(*p.LocalhostProfile) == ""):
+			return rejected(reasonAppArmor, "Cannot enforce AppArmor: invalid empty AppArmor profile name: %q", &p)
 		}
 	}
 	return fine()
@@ -88,13 +87,11 @@ func appArmorProfiles(pod *v1.Pod) []v1.AppArmorProfile {
 	if sc := pod.Spec.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 		out = append(out, *sc.AppArmorProfile)
 	}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if sc := list[i].SecurityContext; sc != nil && sc.AppArmorProfile != nil {
-				out = append(out, *sc.AppArmorProfile)
-			} else if text, ok := pod.Annotations[appArmorAnnotation+list[i].Name]; ok {
-				out = append(out, annotatedProfile(text))
-			}
+	for _, c := range podutil.Containers(pod) {
+		if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
+			out = append(out, *sc.AppArmorProfile)
+		} else if text, ok := pod.Annotations[appArmorAnnotation+c.Name]; ok {
+			out = append(out, annotatedProfile(text))
 		}
 	}
 	return out

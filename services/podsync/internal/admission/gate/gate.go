@@ -214,7 +214,7 @@ func (g *Gate) host(pod *v1.Pod) admission.Host {
 		h.NoSupplementalGroupsPolicy = !status.GetFeatures().GetSupplementalGroupsPolicy()
 	}
 	if admission.NeedsAppArmor(pod) { // a look into the kernel's memory: it does not block
-		h.NoAppArmor, h.AppArmorProfiles = apparmor.Read()
+		h.NoAppArmor = !apparmor.Enabled()
 	}
 	return h
 }

@@ -1,7 +1,6 @@
-// Package apparmor reads whether the kernel enforces AppArmor, and which profiles it
-// has.
+// Package apparmor reads whether the kernel enforces AppArmor.
 //
-// It owns the kernel's files that say so. It must never load a profile, and never
+// It owns the kernel's file that says so. It must never load a profile, and never
 // keep an answer.
 package apparmor
 
@@ -12,26 +11,14 @@ import (
 	"strings"
 )
 
-// Read says whether AppArmor is off, and which profiles there are; nil when that
-// cannot be told. It reads the kernel's memory, and does not block.
-func Read() (off bool, profiles map[string]bool) {
-	return read("/sys/module/apparmor/parameters/enabled", "/sys/kernel/security/apparmor/profiles")
-}
+// Enabled says whether AppArmor is enforced, or might be: the kernel does not tell. It reads the
+// kernel's memory, and does not block.
+func Enabled() bool { return enabled("/sys/module/apparmor/parameters/enabled") }
 
-func read(enabled, loaded string) (off bool, profiles map[string]bool) {
-	answer, err := os.ReadFile(enabled)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !strings.HasPrefix(string(answer), "Y") {
-		return true, nil
-	}
-	text, err := os.ReadFile(loaded)
+func enabled(path string) bool {
+	answer, err := os.ReadFile(path)
 	if err != nil {
-		return false, nil
+		return !errors.Is(err, fs.ErrNotExist)
 	}
-	profiles = map[string]bool{}
-	for line := range strings.Lines(string(text)) { // name (mode)
-		if i := strings.LastIndex(line, " ("); i > 0 {
-			profiles[line[:i]] = true
-		}
-	}
-	return false, profiles
+	return strings.HasPrefix(string(answer), "Y")
 }

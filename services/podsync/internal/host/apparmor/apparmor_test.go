@@ -1,37 +1,26 @@
 package apparmor
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 )
 
-func TestTheKernelSaysWhichAppArmorProfilesItHas(t *testing.T) {
+func TestTheKernelSaysWhetherItEnforcesAppArmor(t *testing.T) {
 	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
+	for text, want := range map[string]bool{"Y\n": true, "N\n": false, "": false} {
+		path := filepath.Join(dir, "enabled")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return path
-	}
-	yes, no, none := file("yes", "Y\n"), file("no", "N\n"), filepath.Join(dir, "none")
-	loaded := file("profiles", "cri-containerd.apparmor.d (enforce)\na name (of mine) (complain)\n")
-	for _, c := range []struct {
-		enabled, profiles string
-		off               bool
-		want              []string
-	}{
-		{yes, loaded, false, []string{"a name (of mine)", "cri-containerd.apparmor.d"}},
-		{yes, none, false, nil},
-		{no, loaded, true, nil},
-		{none, none, true, nil},
-	} {
-		off, got := read(c.enabled, c.profiles)
-		if names := slices.Sorted(maps.Keys(got)); off != c.off || !slices.Equal(names, c.want) {
-			t.Errorf("%s %s: off %v, profiles %v", c.enabled, c.profiles, off, names)
+		if got := enabled(path); got != want {
+			t.Errorf("%q: %v", text, got)
 		}
+	}
+	if enabled(filepath.Join(dir, "none")) {
+		t.Error("a kernel without AppArmor enforces it")
+	}
+	if !enabled(dir) {
+		t.Error("a kernel that does not tell is taken for one without AppArmor")
 	}
 }
