@@ -20,6 +20,9 @@ const (
 	// container's policy asks for it.
 	maxLogBytes = 2048
 	maxLogLines = 80
+	// leastRead and mostRead are how much of the log's end is read for that: runtimes write a
+	// line in pieces of 16 KiB, or whole.
+	leastRead, mostRead = 8 << 10, 512 << 10
 )
 
 // messages reads what containers have left.
@@ -36,8 +39,7 @@ func (m messages) of(st *runtimeapi.ContainerStatus) string {
 	said := string(m.file(st))
 	policy := st.GetAnnotations()[cri.AnnotationTerminationMessagePolicy]
 	if said == "" && policy == string(v1.TerminationMessageFallbackToLogsOnError) && st.GetExitCode() != 0 && st.GetLogPath() != "" {
-		// A line of the log has a prefix of about 40 bytes.
-		said = lastLines(tail(m.logsDir, st.GetLogPath(), maxLogBytes+maxLogLines*64))
+		said = m.log(st.GetLogPath())
 	}
 	// What is no text would change on its way to the apiserver.
 	said = strings.ToValidUTF8(said, "\uFFFD")
@@ -45,6 +47,18 @@ func (m messages) of(st *runtimeapi.ContainerStatus) string {
 		return st.GetMessage() + said
 	}
 	return st.GetMessage() + ": " + said
+}
+
+// log is the end of a log. A line of it has a prefix of about 40 bytes, so that most are read
+// once; of one long line more is.
+func (m messages) log(path string) string {
+	for limit := int64(leastRead); ; limit *= 8 {
+		data, whole := tail(m.logsDir, path, limit)
+		text, enough := lastLines(data, !whole)
+		if enough || whole || limit >= mostRead {
+			return text
+		}
+	}
 }
 
 // file reads the container's termination message file, which lies in its own
@@ -62,49 +76,58 @@ func (m messages) file(st *runtimeapi.ContainerStatus) []byte {
 		// Some runtimes say where links on the way to the root directory lead.
 		dir, file := filepath.Split(mount.GetHostPath())
 		if filepath.Join("/", mount.GetContainerPath()) == filepath.Join("/", at) && strings.HasSuffix(filepath.Clean(dir), "/"+own) {
-			return tail(m.podsDir, filepath.Join(m.podsDir, uid, "containers", name, file), maxMessageBytes)
+			said, _ := tail(m.podsDir, filepath.Join(m.podsDir, uid, "containers", name, file), maxMessageBytes)
+			return said
 		}
 	}
 	return nil
 }
 
-// tail reads the last limit bytes of a regular file below root; nothing when it
-// cannot.
-func tail(root, path string, limit int64) []byte {
+// tail reads the last limit bytes of a regular file below root, and says whether they are all of
+// it; nothing, and that, when it cannot.
+func tail(root, path string, limit int64) (data []byte, whole bool) {
 	if root == "" {
-		return nil
+		return nil, true
 	}
 	f, err := beneath.Open(root, path)
 	if err != nil {
-		return nil
+		return nil, true
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil
+		return nil, true
 	}
 	if _, err := f.Seek(max(0, info.Size()-limit), io.SeekStart); err != nil {
-		return nil
+		return nil, true
 	}
-	data, err := io.ReadAll(io.LimitReader(f, limit))
-	if err != nil {
-		return nil
+	if data, err = io.ReadAll(io.LimitReader(f, limit)); err != nil {
+		return nil, true
 	}
-	return data
+	return data, info.Size() <= limit
 }
 
 // lastLines takes the text out of CRI log lines ("time stream tag text") and
-// keeps the end of it, within both limits.
-func lastLines(data []byte) string {
+// keeps the end of it, within both limits; enough says that one of them is
+// reached. If data is cut, the first line is the end of one: its text, if nothing
+// else is there.
+func lastLines(data []byte, cut bool) (text string, enough bool) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	if len(lines) > maxLogLines+1 {
-		lines = lines[len(lines)-maxLogLines-1:]
+	var first []byte
+	if cut {
+		first, lines = lines[0], lines[1:]
+	}
+	if last := len(lines) - 1; last >= 0 && len(lines[last]) == 0 {
+		lines = lines[:last]
+	}
+	if len(lines) >= maxLogLines {
+		lines, first, enough = lines[len(lines)-maxLogLines:], nil, true
 	}
 	var out []byte
 	for _, line := range lines {
 		parts := bytes.SplitN(line, []byte(" "), 4)
 		if len(parts) < 4 {
-			continue // cut at the beginning, or empty
+			continue // no line of a log
 		}
 		text := parts[3]
 		if bytes.Equal(parts[2], []byte("P")) {
@@ -112,8 +135,12 @@ func lastLines(data []byte) string {
 		}
 		out = append(out, text...)
 	}
-	if len(out) > maxLogBytes {
+	if len(out) >= maxLogBytes {
+		return string(out[len(out)-maxLogBytes:]), true
+	}
+	if len(first) >= mostRead/2 { // its prefix is far away
+		out = append(first, out...)
 		out = out[len(out)-maxLogBytes:]
 	}
-	return string(out)
+	return string(out), enough
 }

@@ -153,20 +153,55 @@ func TestTheEndOfTheTerminationMessageIsShown(t *testing.T) {
 
 func TestLogLinesAsTerminationMessage(t *testing.T) {
 	line := "2026-11-20T12:00:00.0Z stderr "
-	for _, tc := range []struct{ name, log, want string }{
-		{"lines", line + "F one\n" + line + "F two\n", "one\ntwo\n"},
-		{"a long line in parts", line + "P on\n" + line + "F e\n", "one\n"},
-		{"cut at the beginning", "0Z stderr\n" + line + "F two\n", "two\n"},
-		{"empty", "", ""},
+	for _, tc := range []struct {
+		name, log string
+		cut       bool
+		want      string
+	}{
+		{"lines", line + "F one\n" + line + "F two\n", false, "one\ntwo\n"},
+		{"a long line in parts", line + "P on\n" + line + "F e\n", false, "one\n"},
+		{"cut at the beginning", "0Z stderr F one\n" + line + "F two\n", true, "two\n"},
+		{"without an end", line + "F one\n" + line + "F tw", false, "one\ntw"},
+		{"no lines of a log", "once upon\n", false, ""},
+		{"empty", "", false, ""},
 	} {
-		if got := lastLines([]byte(tc.log)); got != tc.want {
-			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		if got, enough := lastLines([]byte(tc.log), tc.cut); got != tc.want || enough {
+			t.Errorf("%s: %q, enough %v, want %q", tc.name, got, enough, tc.want)
 		}
 	}
-	if got := lastLines([]byte(strings.Repeat(line+"F x\n", 200))); strings.Count(got, "\n") != maxLogLines {
-		t.Errorf("%d lines", strings.Count(got, "\n"))
+	if got, enough := lastLines([]byte(strings.Repeat(line+"F x\n", 200)), true); strings.Count(got, "\n") != maxLogLines || !enough {
+		t.Errorf("%d lines, enough %v", strings.Count(got, "\n"), enough)
 	}
-	if got := lastLines([]byte(line + "F " + strings.Repeat("y", 9999) + "\n")); len(got) != maxLogBytes {
-		t.Errorf("%d bytes", len(got))
+	if got, enough := lastLines([]byte(line+"F "+strings.Repeat("y", 9999)+"\n"), false); len(got) != maxLogBytes || !enough {
+		t.Errorf("%d bytes, enough %v", len(got), enough)
+	}
+}
+
+func TestALongLastLineOfTheLogIsATerminationMessageToo(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := "2026-11-20T12:00:00.000000000Z stderr "
+	piece := strings.Repeat("y", 16<<10)
+	for name, tc := range map[string]struct{ log, want string }{
+		"without spaces":         {line + "F " + piece + "z\n", piece + "z\n"},
+		"of words":               {line + "F first second " + strings.Repeat("word ", 3000) + "\n", strings.Repeat("word ", 3000) + "\n"},
+		"in pieces":              {line + "P " + piece + "\n" + line + "F end\n", piece + "end\n"},
+		"written whole":          {line + "F " + strings.Repeat("w", 2<<20) + "\n", strings.Repeat("w", 4096) + "\n"},
+		"with a short one after": {line + "F " + piece + "\n" + line + "F exit 1\n", piece + "\nexit 1\n"},
+	} {
+		log := filepath.Join(dir, "0.log")
+		if err := os.WriteFile(log, []byte(line+"F starting\n"+tc.log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		st := &runtimeapi.ContainerStatus{
+			ExitCode: 1, LogPath: log,
+			Annotations: map[string]string{cri.AnnotationTerminationMessagePolicy: string(v1.TerminationMessageFallbackToLogsOnError)},
+		}
+		want := tc.want[len(tc.want)-maxLogBytes:]
+		if got := (messages{logsDir: dir}).of(st); got != want {
+			t.Errorf("%s: %d bytes, %.20q …, want %.20q …", name, len(got), got, want)
+		}
 	}
 }
