@@ -22,7 +22,7 @@ func TestWhatCannotBeReadIs400AndWhatIsNotAllowedIs406(t *testing.T) {
 		"query=kubelet": 200, "query=a&query=b&query=c&query=d": 200, "query=/messages": 200, "query=%5Ca%5Cb.log": 200, "query=a/../b.log": 200,
 		"query=kubelet&tailLines=0&boot=0&pattern=a|b&sinceTime=2026-01-02T03:04:05Z&untilTime=2026-01-02T03:04:05Z": 200,
 		"query=": 400, "query=%20": 400, "query=a&tailLines=x": 400, "query=a&tailLines=99999999999": 400, "query=a&boot=x": 400,
-		"query=a&sinceTime=yesterday": 400, "query=a&untilTime=1": 400, "query=a&pattern=(": 400,
+		"query=a&sinceTime=yesterday": 400, "query=a&untilTime=1": 400, "query=a&pattern=(": 406,
 		"query=a&query=b&query=c&query=d&query=e": 406, "query=/a&query=/b": 406, "query=/a&query=b": 406, "query=/a&tailLines=1": 406,
 		"tailLines=1": 406, "pattern=x": 406, "query=/../etc/shadow": 406, "query=..%5C..%5Cetc%5Cshadow": 406, "query=/a%00": 406,
 		"query=a;b": 406, "query=..": 406, "query=a&tailLines=-1": 406, "query=a&tailLines=100001": 406, "query=a&boot=1": 406,

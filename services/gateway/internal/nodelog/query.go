@@ -69,7 +69,6 @@ func parse(values url.Values) (*Query, *refusal) {
 	read("untilTime", moment(&q.Until))
 	read("tailLines", number(&q.TailLines))
 	read("boot", number(&q.Boot))
-	read("pattern", regular)
 	if len(errs) > 0 {
 		return nil, &refusal{http.StatusBadRequest, errors.Join(errs...)}
 	}
@@ -132,6 +131,9 @@ func (q *Query) validate() error {
 	}
 	add(q.Since == nil || q.Until == nil || !q.Until.Before(*q.Since), "untilTime: Invalid value: must be after `sinceTime`")
 	add(q.TailLines == nil || *q.TailLines >= 0 && *q.TailLines <= mostTailLines, "tailLines: Invalid value: must be between 0 and %d", mostTailLines)
+	if err := regular(q.Pattern); err != nil {
+		add(false, "pattern: Invalid value: %q: %w", q.Pattern, err)
+	}
 	add(q.Boot == nil || *q.Boot <= 0, "boot: Invalid value: must be less than 1")
 	return errors.Join(errs...)
 }

@@ -161,8 +161,11 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (string, error) {
 	creds := &credentials{}
 	if present != nil && !p.mustPull(ctx, r, name, present.GetId(), creds) {
 		p.metrics.ensured(how, true, false)
-		p.event(r, v1.EventTypeNormal, eventPulled,
-			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", r.Image))
+		text := fmt.Sprintf("Container image %q already present on machine", r.Image)
+		if p.deps.Records != nil {
+			text += " and can be accessed by the pod"
+		}
+		p.event(r, v1.EventTypeNormal, eventPulled, text)
 		return present.GetId(), nil
 	}
 	if how == v1.PullNever {
@@ -214,7 +217,8 @@ func (p *Puller) pull(ctx context.Context, r Request, name string, creds []crede
 			return "", ctx.Err()
 		}
 		p.event(r, v1.EventTypeWarning, eventFailed, fmt.Sprintf("Failed to pull image %q: %v", r.Image, res.err))
-		return "", p.fail(r, classify(res.err), res.err)
+		word, err := classify(r.Image, res.err)
+		return "", p.fail(r, word, err)
 	}
 	p.event(r, v1.EventTypeNormal, eventPulled, fmt.Sprintf(
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
@@ -238,17 +242,6 @@ func (p *Puller) event(r Request, eventType, reason, message string) {
 func (p *Puller) fail(r Request, word string, err error) error {
 	p.event(r, v1.EventTypeWarning, eventFailed, "Error: "+word)
 	return reason.New(word, err)
-}
-
-// classify finds the waiting reason that a runtime gave in words.
-func classify(err error) string {
-	switch text := err.Error(); {
-	case strings.Contains(text, ErrRegistry):
-		return ErrRegistry
-	case strings.Contains(text, ErrSignature):
-		return ErrSignature
-	}
-	return ErrImagePull
 }
 
 // policy is the one asked for; the API defaults it, but not for every source.

@@ -115,7 +115,7 @@ func TestPullPoliciesReasonsAndEvents(t *testing.T) {
 		ref, reason string
 		events      []string
 	}{
-		"present":         {"here:1", v1.PullIfNotPresent, 0, "sha256:here:1", "", []string{`Normal Pulled Container image "here:1" already present on machine and can be accessed by the pod`}},
+		"present":         {"here:1", v1.PullIfNotPresent, 0, "sha256:here:1", "", []string{`Normal Pulled Container image "here:1" already present on machine`}},
 		"present, always": {"here:1", v1.PullAlways, 1, "sha256:here:1", "", []string{`Normal Pulling Pulling image "here:1"`, `Normal Pulled Successfully pulled image "here:1" in 1s (1s including waiting). Image size: 7 bytes.`}},
 		"absent":          {"there:1", v1.PullIfNotPresent, 1, "sha256:there:1", "", []string{`Normal Pulling Pulling image "there:1"`, `Normal Pulled Successfully pulled image "there:1" in 1s (1s including waiting). Image size: 7 bytes.`}},
 		"no tag":          {"there", "", 1, "sha256:there:latest", "", nil},
@@ -240,7 +240,7 @@ func TestTheImageOfAVolumeHasThePodsEvents(t *testing.T) {
 		if _, err := p.Ensure(t.Context(), Request{Pod: &v1.Pod{}, Image: "here:1", Policy: v1.PullNever}); err != nil {
 			t.Fatal(err)
 		}
-		if want := []string{`pod: Normal Pulled Container image "here:1" already present on machine and can be accessed by the pod`}; !slices.Equal(f.events, want) {
+		if want := []string{`pod: Normal Pulled Container image "here:1" already present on machine`}; !slices.Equal(f.events, want) {
 			t.Errorf("events %q, want %q", f.events, want)
 		}
 	})

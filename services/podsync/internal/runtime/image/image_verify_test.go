@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,6 +111,9 @@ func TestAnImageThatWasThereBeforeIsForAllPods(t *testing.T) {
 		f.pull = private
 		if reason, pulls := f.wants(t, verifier(f, t.TempDir()), v1.PullNever); reason != "" || pulls != 0 {
 			t.Errorf("reason %q after %d pulls", reason, pulls)
+		}
+		if want := `Normal Pulled Container image "reg.io/app:1" already present on machine and can be accessed by the pod`; !slices.Contains(f.events, want) {
+			t.Errorf("events %q, want %s", f.events, want)
 		}
 	})
 }

@@ -223,8 +223,7 @@ func (p *Puller) try(ctx context.Context, pl *pull) (result, *credential) {
 	if len(creds) == 0 {
 		creds = []credential{{}}
 	}
-	var errs []string
-	var last error
+	var errs []error
 	for i := range creds {
 		ref, err := p.deps.Client.PullImage(ctx, spec, creds[i].auth, pl.request.Sandbox)
 		if err == nil {
@@ -235,14 +234,10 @@ func (p *Puller) try(ctx context.Context, pl *pull) (result, *credential) {
 			p.metrics.pulled(res)
 			return res, &creds[i]
 		}
-		last = err
-		errs = append(errs, err.Error())
+		errs = append(errs, err)
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	if len(errs) > 1 {
-		last = fmt.Errorf("[%s]: %w", strings.Join(errs[:len(errs)-1], ", "), last)
-	}
-	return result{err: last}, nil
+	return result{err: failure(errs)}, nil
 }

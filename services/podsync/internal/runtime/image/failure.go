@@ -1,0 +1,53 @@
+package image
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// failed is why an image was not pulled, in the words that people see; the error of the last
+// try says what kind it is.
+type failed struct {
+	text string
+	last error
+}
+
+func (f failed) Error() string { return f.text }
+func (f failed) Unwrap() error { return f.last }
+
+// failure is what the tries of a pull came to, each said once. That gRPC does not know an error
+// of the runtime tells nobody anything.
+func failure(errs []error) error {
+	var texts []string
+	for _, err := range errs {
+		text := err.Error()
+		if s, ok := status.FromError(err); ok && s.Code() == codes.Unknown {
+			text = s.Message()
+		}
+		if !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	f := failed{text: strings.Join(texts, ", "), last: errs[len(errs)-1]}
+	if len(texts) > 1 {
+		f.text = "[" + f.text + "]"
+	}
+	return f
+}
+
+// classify finds the waiting reason that a runtime gave in words, and says what it means.
+func classify(image string, err error) (word string, said error) {
+	for word, means := range map[string]string{ErrRegistry: "the registry is unavailable", ErrSignature: "the signature validation failed"} {
+		switch rest, first := strings.CutPrefix(err.Error(), word); {
+		case first:
+			return word, failed{text: fmt.Sprintf("image pull failed for %s because %s%s", image, means, rest), last: err}
+		case strings.Contains(rest, word):
+			return word, err
+		}
+	}
+	return ErrImagePull, err
+}
