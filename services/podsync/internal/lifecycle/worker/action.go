@@ -102,7 +102,7 @@ func (w *worker) planned(o outcome, now time.Time) plan.Outcome {
 	if o.err == nil {
 		return out
 	}
-	f := plan.Failure{Reason: reason.Of(o.err), Message: o.err.Error(), At: now, Retry: reason.RetryAt(o.err), Away: cri.IsAway(o.err), Volume: podstate.VolumeCauseOf(o.err)}
+	f := plan.Failure{Reason: reason.Of(o.err), Message: short(o.err.Error(), mostSaid), At: now, Retry: reason.RetryAt(o.err), Away: cri.IsAway(o.err), Volume: podstate.VolumeCauseOf(o.err)}
 	out.Failure = &f
 	var left podstate.Unremovable
 	if errors.As(o.err, &left) {
@@ -113,7 +113,7 @@ func (w *worker) planned(o outcome, now time.Time) plan.Outcome {
 		out.Volumes, out.Standing = make(map[string]plan.Failure, len(single)), single.Standing()
 		for _, e := range single {
 			of := f
-			of.Message, of.Volume, of.Away = e.Error(), podstate.VolumeCauseOf(e), cri.IsAway(e)
+			of.Message, of.Volume, of.Away = short(e.Error(), mostSaid), podstate.VolumeCauseOf(e), cri.IsAway(e)
 			out.Volumes[e.Volume] = of
 		}
 	}
@@ -134,24 +134,27 @@ func stepError(o outcome) error {
 	return o.err
 }
 
-// mostLogged is how much of an error stands in a line of the log, in bytes: what the
-// spec says may be in it, an image's name or a path of a megabyte, and it may be
-// different each time.
-const mostLogged = 4 << 10
+// How much of an error stands in a line of the log, and is kept as long as it holds, in
+// bytes: what the spec says may be in it, an image's name or a path of a megabyte, and it may
+// be different each time.
+const (
+	mostLogged = 4 << 10
+	mostSaid   = 32 << 10
+)
 
-// short cuts what is too long for the log.
-func short(text string) string {
-	if len(text) <= mostLogged {
+// short cuts what is longer than that.
+func short(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:mostLogged], "") + " …"
+	return strings.ToValidUTF8(text[:most], "") + " …"
 }
 
 // failed tells of a failure.
 func (w *worker) failed(a podstate.Action, noted plan.Noted) {
 	f := noted.Failure
 	if noted.News {
-		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", f.Reason, "err", short(f.Message))
+		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", f.Reason, "err", short(f.Message, mostLogged))
 	}
 	w.uncollected(a, f)
 }

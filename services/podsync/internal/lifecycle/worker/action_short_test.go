@@ -26,6 +26,22 @@ func TestALineOfTheLogIsShortWhateverFailed(t *testing.T) {
 	}
 }
 
+// A failure is kept as long as it holds, which for a container that is never created is as long
+// as its pod.
+func TestWhatIsKeptOfAFailureIsBounded(t *testing.T) {
+	w := &worker{}
+	long := errors.New("subPath " + strings.Repeat("x", 1<<20))
+	volumes := podstate.VolumeErrors{{Volume: "v", Err: long}}
+	for _, err := range []error{long, volumes} {
+		got := w.planned(outcome{action: podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}}, err: err}, time.Now())
+		for name, f := range map[string]plan.Failure{"all": *got.Failure, "a volume": got.Volumes["v"]} {
+			if len(f.Message) > mostSaid+8 || err != long && !strings.Contains(f.Message, "subPath x") {
+				t.Errorf("%s: %d bytes, %.40q", name, len(f.Message), f.Message)
+			}
+		}
+	}
+}
+
 // A sandbox that cannot be made has a new id at each try, every quarter of a minute.
 func TestAFailureThatNamesAnotherSandboxEachTimeIsLoggedOnce(t *testing.T) {
 	var logged []string

@@ -60,7 +60,7 @@ func (r *Registry) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, 
 	}
 	already = w.leavesLocked()
 	if w.ending == nil {
-		klog.FromContext(r.life).Info("The node ends a pod", "pod", klog.KObj(w.pod), "podUID", uid, "reason", stop.Reason, "message", short(stop.Message))
+		klog.FromContext(r.life).Info("The node ends a pod", "pod", klog.KObj(w.pod), "podUID", uid, "reason", stop.Reason, "message", short(stop.Message, mostLogged))
 		if !stop.Shutdown { // which would be one event for each pod of the node
 			r.deps.Events.Annotated(w.pod, annotations, v1.EventTypeWarning, stop.Reason, stop.Message)
 		}

@@ -28,7 +28,7 @@ func (w *worker) unattachable(o outcome) {
 	if !is || !w.reg.reject(w.uid, podstate.Stop{Reason: attachmentLimit, Message: "Pod was rejected: " + message}) {
 		return
 	}
-	w.log.Info("Pod was rejected", "reason", attachmentLimit, "message", short(message))
+	w.log.Info("Pod was rejected", "reason", attachmentLimit, "message", short(message, mostLogged))
 	w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, attachmentLimit, message)
 	w.reg.deps.Metrics.rejected(attachmentLimit)
 }

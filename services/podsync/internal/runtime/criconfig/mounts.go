@@ -63,9 +63,15 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	sub := m.SubPath
 	if m.SubPathExpr != "" {
 		var err error
-		if sub, err = expandSubPath(m.SubPathExpr, vars); err != nil {
+		switch sub, err = expandSubPath(m.SubPathExpr, vars); {
+		case errors.Is(err, errLongPath):
+			return nil, fmt.Errorf("the subPathExpr of volumeMount %q of container %q: %w", m.Name, c.Name, err)
+		case err != nil:
 			return nil, err
 		}
+	}
+	if len(sub) >= unix.PathMax {
+		return nil, fmt.Errorf("the subPath of volumeMount %q of container %q: %w", m.Name, c.Name, errLongPath)
 	}
 	if err := staysInside(sub); err != nil {
 		return nil, err
@@ -96,6 +102,9 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 		SelinuxRelabel: !itself && source.HostPath == nil && source.NFS == nil && !b.deps.Volumes.KeepsLabels(pod.UID, m.Name),
 	}, nil
 }
+
+// errLongPath says that there is no such path.
+var errLongPath = fmt.Errorf("it comes to %d bytes or more, and a path has fewer", unix.PathMax)
 
 // staysInside refuses a sub path that leads out of its volume: what a variable
 // of subPathExpr holds nobody has checked before.
@@ -136,10 +145,11 @@ func isContent(v *v1.Volume) bool {
 }
 
 // expandSubPath expands $(VAR)s; one that is not set, or empty, is an error: what is
-// left of the path would be all of the volume, or what others have in it.
+// left of the path would be all of the volume, or what others have in it. So is what comes to
+// more than a path has.
 func expandSubPath(expr string, vars map[string]string) (string, error) {
 	missing := ""
-	out, err := env.Expand(expr, func(name string) (string, bool) {
+	out, err := env.ExpandWithin(expr, unix.PathMax-1, func(name string) (string, bool) {
 		value, ok := vars[name]
 		if value == "" && missing == "" {
 			missing = name
@@ -147,7 +157,7 @@ func expandSubPath(expr string, vars map[string]string) (string, error) {
 		return value, ok
 	})
 	if err != nil {
-		return "", fmt.Errorf("cannot expand a subPathExpr: %w", err)
+		return "", errLongPath
 	}
 	if missing != "" {
 		return "", fmt.Errorf("cannot expand subPathExpr %q: missing value for %q", expr, missing)

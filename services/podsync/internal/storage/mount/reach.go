@@ -31,8 +31,12 @@ func (k *Kernel) AskedAt(path string) (string, error) {
 
 // Reach reads the table of mounts, and goes along the path with its links, from one handle to
 // the next, by what lies outside of the mounts that somebody answers for: whatever becomes of
-// the path meanwhile, nobody is asked.
+// the path meanwhile, nobody is asked. One that the kernel would not take either, for it is too
+// long or its links lead to one that is, is gone along no further.
 func (k *Kernel) Reach(path string) (found *os.File, at string, err error) {
+	if err := tooLong(path); err != nil {
+		return nil, "", err
+	}
 	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return nil, "", fmt.Errorf("list the mounts that %s may lie on: %w", path, err)
@@ -67,6 +71,15 @@ func (w *way) end() (found *os.File, at string, err error) {
 	return nil, w.done, nil
 }
 
+// tooLong refuses a path that the kernel would, as a pod may have made it: each step takes longer
+// with what lies behind it.
+func tooLong(path string) error {
+	if len(path) < unix.PathMax {
+		return nil
+	}
+	return &os.PathError{Op: "open", Path: strings.ToValidUTF8(path[:64], "") + " …", Err: unix.ENAMETOOLONG}
+}
+
 // way is how far a path was gone along.
 type way struct {
 	here  *os.File // a handle of what was come to
@@ -85,6 +98,9 @@ func (w *way) step() (at string, err error) {
 	name := w.left[0]
 	w.left = w.left[1:]
 	next := filepath.Join(w.done, name)
+	if err := tooLong(next); err != nil {
+		return "", err
+	}
 	if w.asked[next] {
 		w.done = next
 		return "", nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -165,5 +166,44 @@ func TestALinkOfAProcessIsNotTakenByWhatItReadsAs(t *testing.T) {
 	}
 	if at, err := k.AskedAt("/proc/sys/kernel"); at != "" || err != nil {
 		t.Errorf("what is no link is asked for at %q, %v", at, err)
+	}
+}
+
+// A pod decides how long a subPath is, and makes as many directories in each other as it likes.
+func TestAPathThatTheKernelWouldNotTakeIsNotGoneAlong(t *testing.T) {
+	k := New(Config{})
+	long := "/" + strings.Repeat("./", unix.PathMax/2)
+	if found, at, err := k.Reach(long); !errors.Is(err, unix.ENAMETOOLONG) || found != nil || at != "" || len(err.Error()) > 200 {
+		t.Errorf("%v, %q, %.300v", found, at, err)
+	}
+	if found, _, err := k.Reach(long[:unix.PathMax-1]); err != nil {
+		t.Errorf("one that is as long as may be: %v", err)
+	} else {
+		_ = found.Close()
+	}
+	// A link leads on where the path alone may not.
+	root := t.TempDir()
+	here, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = here.Close() }()
+	for range 1500 {
+		if err := unix.Mkdirat(int(here.Fd()), "dd", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.Openat(int(here.Fd()), "dd", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = here.Close()
+		here = os.NewFile(uintptr(fd), "dd")
+	}
+	path := root + "/" + strings.Repeat("dd/", 1300)
+	if err := os.Symlink(strings.Repeat("dd/", 600), path+"on"); err != nil {
+		t.Fatal(err)
+	}
+	if found, at, err := k.Reach(path + "on"); !errors.Is(err, unix.ENAMETOOLONG) || found != nil || at != "" {
+		t.Errorf("by a link: %v, %q, %.300v", found, at, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sort"
 
 	"golang.org/x/sys/unix"
 
@@ -50,22 +51,45 @@ func (e *askedError) Unwrap() error { return unix.EXDEV }
 
 // makeDirs makes a directory that is not there, with those above it, below the first that is.
 func (find finder) makeDirs(path string) error {
-	made, err := find.below(path)
+	dir := filepath.Dir(path)
+	above, err := find(dir)
+	missing := []string{path}
+	if errors.Is(err, fs.ErrNotExist) {
+		var all []string // from dir up to the root
+		for one := dir; ; one = filepath.Dir(one) {
+			all = append(all, one)
+			if one == filepath.Dir(one) {
+				break
+			}
+		}
+		// To look for one after the other takes the square of a depth that the spec decides.
+		first := sort.Search(len(all), func(i int) bool {
+			found, failed := find(all[i])
+			if errors.Is(failed, fs.ErrNotExist) {
+				return false
+			}
+			if above != nil {
+				_ = above.Close() // of one further up
+			}
+			above, err = found, failed
+			return true
+		})
+		missing = append(missing, all[:first]...)
+	}
+	for i := len(missing) - 1; i >= 0 && err == nil; i-- {
+		var made *os.File
+		made, err = makeDirIn(above, missing[i])
+		_ = above.Close()
+		above = made
+	}
 	if err != nil {
 		return err
 	}
-	return made.Close()
+	return above.Close()
 }
 
-func (find finder) below(path string) (*os.File, error) {
-	above, err := find(filepath.Dir(path))
-	if errors.Is(err, fs.ErrNotExist) {
-		above, err = find.below(filepath.Dir(path))
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = above.Close() }()
+// makeDirIn makes the directory of a path in the one above it, unless it is there, and opens it.
+func makeDirIn(above *os.File, path string) (*os.File, error) {
 	name := filepath.Base(path)
 	if err := eintr.Mkdirat(int(above.Fd()), name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, &os.PathError{Op: "mkdir", Path: path, Err: err}

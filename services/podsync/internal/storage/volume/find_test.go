@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,16 +17,16 @@ import (
 // as it is known who answers for it.
 type swapping struct {
 	mount.Mounter
-	exchange func()
+	exchange func(path string)
 }
 
 func (e swapping) AskedAt(path string) (string, error) {
-	defer e.exchange()
+	defer e.exchange(path)
 	return e.Mounter.AskedAt(path)
 }
 
 func (e swapping) Reach(path string) (*os.File, string, error) {
-	defer e.exchange()
+	defer e.exchange(path)
 	return e.Mounter.Reach(path)
 }
 
@@ -33,7 +34,7 @@ func (e swapping) Reach(path string) (*os.File, string, error) {
 func (f *fixture) exchanges(t *testing.T, path string) {
 	t.Helper()
 	f.set.deps.Apart = &processes{do: func(context.Context) error { return errors.New("somebody is asked") }}
-	f.set.deps.Mounter = swapping{f.set.deps.Mounter, func() {
+	f.set.deps.Mounter = swapping{f.set.deps.Mounter, func(string) {
 		if info, err := os.Lstat(path); err != nil || !info.IsDir() {
 			return
 		}
@@ -72,9 +73,9 @@ func TestAPathOfTheHostIsMadeWhereItWasReached(t *testing.T) {
 				name = "a/b/new"
 			}
 			exchange, reached := f.set.deps.Mounter.(swapping).exchange, 0
-			f.set.deps.Mounter = swapping{f.set.deps.Mounter.(swapping).Mounter, func() {
-				if reached++; name == "new" && reached == 2 || reached == 4 {
-					exchange()
+			f.set.deps.Mounter = swapping{f.set.deps.Mounter.(swapping).Mounter, func(path string) {
+				if reached++; name == "new" && reached == 2 || name != "new" && path == dir {
+					exchange(path)
 				}
 			}}
 			if err := f.set.Setup(t.Context(), podWith(hostPathVolume("v", dir+"/"+name, kind))); err != nil {
@@ -96,9 +97,9 @@ func TestALocalVolumeIsWhatWasReachedAtItsPath(t *testing.T) {
 	f.bind("c", "pv", localPV(dir))
 	f.exchanges(t, dir)
 	exchange, reached := f.set.deps.Mounter.(swapping).exchange, 0
-	f.set.deps.Mounter = swapping{f.set.deps.Mounter.(swapping).Mounter, func() {
+	f.set.deps.Mounter = swapping{f.set.deps.Mounter.(swapping).Mounter, func(path string) {
 		if reached++; reached == 2 { // it was asked first whether it is a server's
-			exchange()
+			exchange(path)
 		}
 	}}
 	if err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))); err != nil || reached != 2 {
@@ -112,7 +113,7 @@ func TestAPathThatComesToLieWithAServerIsNotLookedAt(t *testing.T) {
 	dir, fake := t.TempDir(), f.set.deps.Mounter
 	f.bind("c", "pv", localPV(dir))
 	f.set.deps.Apart = &processes{do: func(context.Context) error { return errors.New("somebody is asked") }}
-	f.set.deps.Mounter = swapping{fake, func() {
+	f.set.deps.Mounter = swapping{fake, func(path string) {
 		if served, _ := fake.Served(dir); len(served) == 0 {
 			if err := fake.Remote(t.Context(), "s:/d", dir, "nfs", nil); err != nil {
 				t.Error(err)
@@ -166,5 +167,35 @@ func TestAFileThatAnotherPodsVolumeMakesMeanwhileIsMade(t *testing.T) {
 			continue
 		}
 		fails(t, err, "open "+path+": "+want)
+	}
+}
+
+// Each look reads the table of mounts.
+func TestADirectoryDeepBelowWhatIsThereIsMadeWithFewLooks(t *testing.T) {
+	k, looks := mount.New(mount.Config{}), 0
+	find := finder(func(path string) (*os.File, error) {
+		looks++
+		found, _, err := k.Reach(path)
+		return found, err
+	})
+	for depth, most := range map[int]int{1: 1, 2: 4, 1500: 13} {
+		top := t.TempDir()
+		path := top + strings.Repeat("/a", depth)
+		looks = 0
+		if err := find.makeDirs(path); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			t.Errorf("%d deep: %v", depth, err)
+		}
+		if looks > most {
+			t.Errorf("%d deep: %d looks, want %d at most", depth, looks, most)
+		}
+	}
+	kind := v1.HostPathDirectoryOrCreate
+	top := t.TempDir()
+	err := checkHostPath(&v1.HostPathVolumeSource{Path: top + strings.Repeat("/a", 1<<18), Type: &kind}, find)
+	if entries, _ := os.ReadDir(top); err == nil || len(entries) > 0 {
+		t.Errorf("a path that the kernel does not take: %.200v, %v", err, entries)
 	}
 }

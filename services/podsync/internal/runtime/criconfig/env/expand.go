@@ -24,6 +24,11 @@ func Expand(text string, lookup func(name string) (string, bool)) (string, error
 	return expand(text, Most, lookup)
 }
 
+// ExpandWithin is Expand to at most so many bytes: who has a small use for it makes no more.
+func ExpandWithin(text string, most int, lookup func(name string) (string, bool)) (string, error) {
+	return expand(text, most, lookup)
+}
+
 // expand makes at most so many bytes.
 func expand(text string, most int, lookup func(name string) (string, bool)) (string, error) {
 	if len(text) > most {
