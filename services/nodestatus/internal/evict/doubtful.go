@@ -20,9 +20,17 @@ import (
 // decides how many there are.
 const share = 20
 
-// seldom is how long a suspect is left alone after its directories were to be measured anew, which
-// others' wait for; those that take too long go on being measured meanwhile.
-const seldom = time.Minute
+// seldom is how long a suspect is left alone at most after its directories were to be measured anew,
+// which others' wait for; those that take too long go on being measured meanwhile. It is at least
+// often, and as long in between as the share has it.
+const (
+	often  = 10 * time.Second
+	seldom = time.Minute
+)
+
+// enough is how many times in a row walks side by side alone have to say that a suspect is over its
+// limit: by the least of each directory one that fills another each time never is.
+const enough = 5
 
 // longestDoubt is how long a suspect's directories are waited for by whose figures it is one. Then
 // it goes by what is known of one of them: a sum of figures of many times says nothing.
@@ -39,6 +47,8 @@ type suspect struct {
 	// late: its directories took too long to be measured anew; they are not before next.
 	late bool
 	next time.Time
+	// walks are how many in a row, side by side, have it over its limit.
+	walks int
 	// asked: they were to be. slow: one takes more than half a minute, so that their figures are of
 	// many times; once: these said it, too.
 	asked, slow, once bool
@@ -64,6 +74,7 @@ func (l *Loop) doubtful(ctx context.Context, pods []*v1.Pod, figures eviction.Fi
 		uid, files := b.Pod.UID, eviction.Whole(held[b.Pod.UID])
 		s, twice := before[uid]
 		if !twice {
+			klog.FromContext(ctx).V(2).Info("A pod is over a limit by several figures; its directories are walked side by side before it is ended for that", "pod", klog.KObj(b.Pod), "signal", b.Signal, "used", b.Used, "limit", b.Limit)
 			l.suspects[uid] = suspect{since: since, files: files, figures: figures[string(uid)]}
 			continue
 		}
@@ -89,39 +100,53 @@ func (l *Loop) doubtful(ctx context.Context, pods []*v1.Pod, figures eviction.Fi
 // confirmed are the breaches of suspects that are so by directories that were walked since they
 // are.
 func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.UID]bool, layout threshold.Layout) []eviction.Breach {
-	figures, late, err := l.walked(ctx, pods)
+	w, err := l.walked(ctx, pods)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Pods that are over a limit by removed files, or by figures that are not sure, are not looked at, stats does not answer", "err", err)
 		return nil
 	}
-	held, sure := l.held(ctx), map[types.UID][]eviction.Unlinked{}
+	held, sure, alone := l.held(ctx), map[types.UID][]eviction.Unlinked{}, map[types.UID][]eviction.Unlinked{}
 	var waited []*v1.Pod
-	known, anew := eviction.Figures{}, maps.Clone(figures)
+	figures, known, anew := w.figures, eviction.Figures{}, maps.Clone(w.figures)
+	pods = w.asked
 	for _, pod := range pods {
 		uid := pod.UID
 		s := l.suspects[uid]
-		s.asked, s.late, s.next = true, late[uid], time.Now().Add(seldom)
+		s.asked, s.late, s.next = true, w.late[uid], time.Now().Add(w.rest)
 		s.slow = s.slow || s.late && unsure[uid]
-		l.suspects[uid] = s
+		files := eviction.Least(s.files, eviction.Whole(held[uid]))
 		if s.late { // A file may count in a directory, too, that was walked before it was removed.
+			s.next = time.Now().Add(seldom)
 			if time.Since(s.since) > longestDoubt {
 				waited, known[string(uid)] = append(waited, pod), figures[string(uid)]
 			}
 			figures[string(uid)] = eviction.LayersAlone(figures[string(uid)])
-		}
-		if !s.late {
+		} else {
+			alone[uid] = eviction.Weighed(files, figures[string(uid)], s.since)
 			s.figures = eviction.LeastFigures(pod, s.figures, figures[string(uid)])
-			l.suspects[uid], figures[string(uid)] = s, s.figures
+			figures[string(uid)] = s.figures
 		}
-		sure[uid] = eviction.Weighed(eviction.Least(s.files, eviction.Whole(held[uid])), figures[string(uid)], s.since)
+		l.suspects[uid] = s
+		sure[uid] = eviction.Weighed(files, figures[string(uid)], s.since)
 	}
 	out := eviction.Breaches(pods, figures, sure, layout)
+	again := eviction.Breaches(pods, anew, alone, layout)
 	for _, pod := range pods {
-		if s := l.suspects[pod.UID]; !s.late && !over(out, pod) { // It begins anew: what it has may grow.
-			l.suspects[pod.UID] = suspect{since: time.Now(), files: eviction.Whole(held[pod.UID]), figures: anew[string(pod.UID)], asked: true, next: s.next}
+		s := l.suspects[pod.UID]
+		if s.walks++; s.late || !w.once[pod.UID] || !over(again, pod) {
+			s.walks = 0
+		}
+		l.suspects[pod.UID] = s
+		if !s.late && !over(out, pod) { // It begins anew: what it has may grow.
+			l.suspects[pod.UID] = suspect{since: time.Now(), files: eviction.Whole(held[pod.UID]), figures: anew[string(pod.UID)], asked: true, next: s.next, walks: s.walks}
 		}
 	}
 	out = slices.DeleteFunc(out, l.onceMore)
+	for _, b := range again {
+		if l.suspects[b.Pod.UID].walks >= enough && !over(out, b.Pod) {
+			out = append(out, b)
+		}
+	}
 	for _, b := range eviction.Breaches(waited, known, nil, layout) {
 		if !b.Sum && !over(out, b.Pod) {
 			out = append(out, b)
@@ -147,33 +172,53 @@ func (l *Loop) onceMore(b eviction.Breach) bool {
 // seconds.
 const slowAtOnce = 5
 
-// walked are figures of suspects whose directories are walked anew, side by side, and which of
-// them took too long for that. Who did the last time may have been walked slowly since: each since
-// it is a suspect, so that a newer one makes none late.
-func (l *Loop) walked(ctx context.Context, pods []*v1.Pod) (eviction.Figures, map[types.UID]bool, error) {
-	var uids, slow []types.UID
+// walks are figures of suspects whose directories were walked.
+type walks struct {
+	figures eviction.Figures
+	// asked are whose: not all that take long each time. late are those that took too long, and once
+	// those whose directories were walked side by side, within this look.
+	asked      []*v1.Pod
+	late, once map[types.UID]bool
+	// rest is how long they are left alone then.
+	rest time.Duration
+}
+
+// walked has the directories of suspects walked anew, side by side. Those that took too long the last
+// time are not walked again for each look, which would leave others' no time: what they came to
+// since the pod is a suspect counts.
+func (l *Loop) walked(ctx context.Context, pods []*v1.Pod) (walks, error) {
+	w := walks{figures: eviction.Figures{}, late: map[types.UID]bool{}, once: map[types.UID]bool{}, rest: often}
+	var quick []types.UID
+	var slow []*v1.Pod
 	for _, pod := range pods {
-		uids = append(uids, pod.UID)
+		if l.suspects[pod.UID].late {
+			slow = append(slow, pod)
+			continue
+		}
+		quick, w.asked = append(quick, pod.UID), append(w.asked, pod)
 	}
-	summary, late, err := l.deps.Stats.Renewed(ctx, time.Time{}, uids...)
-	if err != nil {
-		return nil, nil, err
-	}
-	figures := eviction.FiguresOf(summary)
-	for _, uid := range uids {
-		if l.suspects[uid].late && late.Directories[uid] {
-			slow = append(slow, uid)
+	if len(quick) > 0 {
+		began := time.Now()
+		summary, late, err := l.deps.Stats.Renewed(ctx, time.Time{}, quick...)
+		if err != nil {
+			return w, err
+		}
+		w.rest = min(max(often, share*time.Since(began)), seldom)
+		figures := eviction.FiguresOf(summary)
+		for _, uid := range quick {
+			w.figures[string(uid)], w.late[uid], w.once[uid] = figures[string(uid)], late.Directories[uid], true
 		}
 	}
 	rand.Shuffle(len(slow), func(i, j int) { slow[i], slow[j] = slow[j], slow[i] })
-	for _, uid := range slow[:min(len(slow), slowAtOnce)] {
-		summary, then, err := l.deps.Stats.Renewed(ctx, l.suspects[uid].since, uid)
+	for _, pod := range slow[:min(len(slow), slowAtOnce)] {
+		summary, late, err := l.deps.Stats.Renewed(ctx, l.suspects[pod.UID].since, pod.UID)
 		if err != nil {
-			return nil, nil, err
+			return w, err
 		}
-		figures[string(uid)], late.Directories[uid] = eviction.FiguresOf(summary)[string(uid)], then.Directories[uid]
+		w.asked = append(w.asked, pod)
+		w.figures[string(pod.UID)], w.late[pod.UID] = eviction.FiguresOf(summary)[string(pod.UID)], late.Directories[pod.UID]
 	}
-	return figures, late.Directories, nil
+	return w, nil
 }
 
 // over says whether a pod is among breaches.

@@ -2,6 +2,7 @@ package evict
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -96,5 +97,44 @@ func TestWhoHasTooMuchOnlyAfterItWasNotStoppedForBothIsStopped(t *testing.T) {
 		w.set(func() { m.greater = 60 * mi })
 		w.pass(8 * time.Minute)
 		w.wantStops("it has 140Mi of 100Mi", "mover")
+	})
+}
+
+// rotating is stats with a pod that at each moment has 80Mi in two of its volumes, in others each ten
+// seconds; all are walked within a moment.
+type rotating struct{ *world }
+
+func (r *rotating) summary() *statsapi.Summary {
+	now, whole, sum, none, much := metav1.Now(), uint64(capacity), uint64(160*mi), uint64(0), uint64(80*mi)
+	pod := statsapi.PodStats{PodRef: statsapi.PodReference{UID: "rotating"}, EphemeralStorage: &statsapi.FsStats{Time: now, UsedBytes: &sum, CapacityBytes: &whole}}
+	for i := range int64(8) {
+		used := &none
+		if now.Unix()/7%4 == i/2 {
+			used = &much
+		}
+		pod.VolumeStats = append(pod.VolumeStats, statsapi.VolumeStats{Name: fmt.Sprint("v", i), FsStats: statsapi.FsStats{Time: now, UsedBytes: used, CapacityBytes: &whole}})
+	}
+	return &statsapi.Summary{Pods: []statsapi.PodStats{pod}}
+}
+
+func (r *rotating) Weighed(context.Context) (*statsapi.Summary, map[types.UID]bool, error) {
+	return r.summary(), nil, nil
+}
+
+func (r *rotating) Renewed(context.Context, time.Time, ...types.UID) (*statsapi.Summary, eviction.Late, error) {
+	return r.summary(), eviction.Late{}, nil
+}
+
+func (r *rotating) Unlinked(context.Context) (map[types.UID][]eviction.Unlinked, map[types.UID]bool, bool, error) {
+	return nil, nil, true, nil
+}
+
+// By the least of each it never is; the walks are of one moment.
+func TestWhoHasTooMuchInOneDirectoryAfterTheOtherIsStopped(t *testing.T) {
+	in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
+		w.loop.deps.Stats = &rotating{w}
+		w.pod("rotating", 1, 0, limitedInAll)
+		w.pass(3 * time.Minute)
+		w.wantStops("it has 160Mi of 100Mi in other volumes each time", "rotating")
 	})
 }

@@ -1,8 +1,6 @@
 package eviction
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
@@ -50,11 +48,15 @@ func LeastFigures(pod *v1.Pod, first, second *statsapi.PodStats) *statsapi.PodSt
 	return &out
 }
 
-// summed says whether a volume is part of its pod's ephemeral storage.
+// summed says whether a volume is part of its pod's ephemeral storage; one that the pod does not name
+// might be.
 func summed(pod *v1.Pod, name string) bool {
-	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
-		return v.Name == name && (v.ConfigMap != nil || v.DownwardAPI != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault)
-	})
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.Name == name {
+			return v.ConfigMap != nil || v.DownwardAPI != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault
+		}
+	}
+	return true
 }
 
 func leastCopy(was, is *statsapi.FsStats, less *uint64) *statsapi.FsStats {

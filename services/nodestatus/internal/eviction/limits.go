@@ -180,13 +180,13 @@ func containerBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout thr
 		if limit == nil {
 			continue
 		}
-		n := used(v1.ResourceEphemeralStorage, c.Logs)
+		logs, layer := used(v1.ResourceEphemeralStorage, c.Logs), int64(0)
 		if !layout.ImagesApart {
-			n += used(v1.ResourceEphemeralStorage, c.Rootfs) + held.layers[c.Name]
+			layer = used(v1.ResourceEphemeralStorage, c.Rootfs) + held.layers[c.Name]
 		}
-		if amount := bytes(n); amount.Cmp(*limit) > 0 {
+		if amount := bytes(logs + layer); amount.Cmp(*limit) > 0 {
 			return Breach{
-				Signal: containerLimit, Used: amount.String(), Limit: limit.String(),
+				Sum: bytes(max(logs, layer)).Cmp(*limit) <= 0, Signal: containerLimit, Used: amount.String(), Limit: limit.String(),
 				Message: fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String()),
 			}, true
 		}

@@ -57,6 +57,8 @@ func TestAPodThatExceedsALimitOfLocalStorageIsNamedWithTheKubeletsWords(t *testi
 		switch {
 		case test.signal == "" && len(got) > 0, test.signal != "" && len(got) != 1:
 			t.Errorf("%s: %+v", name, got)
+		case test.signal != "" && got[0].Sum != (name == "the pod" || name == "a container"):
+			t.Errorf("%s: Sum %v", name, got[0].Sum)
 		case test.signal != "" && (got[0].Signal != test.signal || got[0].Message != test.message || got[0].Pod != test.pod):
 			t.Errorf("%s: %s, %q", name, got[0].Signal, got[0].Message)
 		}

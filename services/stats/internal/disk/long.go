@@ -60,7 +60,7 @@ func (t *Trees) popLong() (Directory, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for {
-		dir, _, ok := t.longs.pop()
+		dir, _, ok := t.longs.pop(false)
 		if !ok {
 			return dir, false
 		}

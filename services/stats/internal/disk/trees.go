@@ -327,7 +327,7 @@ func (t *Trees) pop() (dir Directory, urgent, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for {
-		if dir, urgent, ok = t.turns.pop(); !ok {
+		if dir, urgent, ok = t.turns.pop(t.pressed); !ok {
 			t.forgetLocked()
 		}
 		t.pressed = t.pressed && urgent

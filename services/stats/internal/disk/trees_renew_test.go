@@ -229,3 +229,38 @@ func TestADirectoryThatNeverAnswersHasNoWalkEndedAgainAndAgain(t *testing.T) {
 		<-done
 	})
 }
+
+// 160 directories of one namespace, of two seconds each, are renewed once a minute, as those of
+// suspects are.
+func TestWhatIsRenewedAndNotPressingLeavesOthersTheirTurns(t *testing.T) {
+	takes := map[string]time.Duration{"other": 5 * time.Millisecond, "beside": 5 * time.Millisecond}
+	var suspects []Directory
+	for i := range 160 {
+		d := Directory{Path: fmt.Sprint("suspect-", i), Namespace: "greedy"}
+		suspects, takes[d.Path] = append(suspects, d), 2*time.Second
+	}
+	inSlow(t, takes, func(ctx context.Context, s *slow) {
+		all := append([]Directory{{Path: "other", Namespace: "other"}, {Path: "beside", Namespace: "greedy"}}, suspects...)
+		for range 30 {
+			for range 6 {
+				get, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+				s.Get(get, all)
+				cancel()
+				time.Sleep(9 * time.Second)
+			}
+			renew, cancel := context.WithTimeout(ctx, 3*time.Second)
+			s.Renew(renew, suspects, time.Now(), false)
+			cancel()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.begun["other"] < 20 {
+			t.Errorf("another namespace's was measured %d times in half an hour", s.begun["other"])
+		}
+		for _, d := range all[1:] {
+			if s.begun[d.Path] < 2 || s.entries[d.Path].walked.IsZero() {
+				t.Errorf("%s: measured %d times, whole at %v", d.Path, s.begun[d.Path], s.entries[d.Path].walked)
+			}
+		}
+	})
+}
