@@ -184,6 +184,14 @@ func IsUnsure(err error) bool {
 	return false
 }
 
+// Words is what the runtime said of an error. That gRPC does not know it tells nobody anything.
+func Words(err error) string {
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Unknown {
+		return s.Message()
+	}
+	return err.Error()
+}
+
 // IsRefused says whether the runtime says that what it is asked for cannot be done as
 // things stand: containerd, of a container whose task it cannot delete.
 func IsRefused(err error) bool { return status.Code(err) == codes.FailedPrecondition }

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
 // failed is why an image was not pulled, in the words that people see; the error of the last
@@ -19,15 +18,11 @@ type failed struct {
 func (f failed) Error() string { return f.text }
 func (f failed) Unwrap() error { return f.last }
 
-// failure is what the tries of a pull came to, each said once. That gRPC does not know an error
-// of the runtime tells nobody anything.
+// failure is what the tries of a pull came to, each said once.
 func failure(errs []error) error {
 	var texts []string
 	for _, err := range errs {
-		text := err.Error()
-		if s, ok := status.FromError(err); ok && s.Code() == codes.Unknown {
-			text = s.Message()
-		}
+		text := cri.Words(err)
 		if !slices.Contains(texts, text) {
 			texts = append(texts, text)
 		}
