@@ -198,6 +198,27 @@ func TestWhatIsMountedAndNotAllSetUpDoesNotStand(t *testing.T) {
 	}
 }
 
+func TestThatADeviceForOnePodIsAnothersIsSaidOfItsMapping(t *testing.T) {
+	f, _ := withAttacher(t)
+	pv, block := f.bind("c", "pv", csiPV()), v1.PersistentVolumeBlock
+	pv.Spec.AccessModes, pv.Spec.VolumeMode = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}, &block
+	first, second := podWith(claimVolume("v", "c")), podWith(claimVolume("v", "c"))
+	for _, pod := range []*v1.Pod{first, second} {
+		c := &pod.Spec.Containers[0]
+		c.VolumeMounts, c.VolumeDevices = nil, []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
+	}
+	second.UID = "uid-2"
+	if err := f.set.Setup(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	err := f.set.Setup(t.Context(), second)
+	failed := podstate.VolumeErrors{}
+	const want = `MapVolume.SetUpDevice failed for volume "pv" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`
+	if !errors.Is(err, claims.ErrInUse) || !errors.As(err, &failed) || err.Error() != want || failed.EventReason() != "FailedMapVolume" {
+		t.Errorf("%s: %v", failed.EventReason(), err)
+	}
+}
+
 func TestAVolumeForOnePodOfADriverIsSetUpForOne(t *testing.T) {
 	f, _ := withAttacher(t)
 	f.bind("c", "pv", csiPV()).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
