@@ -198,6 +198,26 @@ func TestWhatIsMountedAndNotAllSetUpDoesNotStand(t *testing.T) {
 	}
 }
 
+// After a restart nobody knows the spec of a pod that is gone from the apiserver.
+func TestAVolumeForOnePodIsNotThatOfAVolumeOfAPodsOwnSpecWhichIsLeftAndCalledLikeIt(t *testing.T) {
+	f, _ := withAttacher(t)
+	pv := f.bind("c", "pv", csiPV())
+	dir := filepath.Join(f.root, "pods/uid-a/volumes", pluginCSI, "pv")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for kept, want := range map[string]bool{
+		`{"volumeLifecycleMode":"Ephemeral"}`: false, `{"volumeLifecycleMode":"Persistent"}`: true, `{}`: true, `{"vol`: true,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "vol_data.json"), []byte(kept), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if used, err := f.set.usedElsewhere(pv, "uid-b"); used != want || err != nil {
+			t.Errorf("beside %s: used: %v, %v", kept, used, err)
+		}
+	}
+}
+
 func TestThatADeviceForOnePodIsAnothersIsSaidOfItsMapping(t *testing.T) {
 	f, _ := withAttacher(t)
 	pv, block := f.bind("c", "pv", csiPV()), v1.PersistentVolumeBlock
