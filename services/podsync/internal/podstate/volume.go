@@ -27,12 +27,23 @@ type StaleVolume struct {
 	Since, Retry time.Time
 }
 
+// MapNodeAffinity is the step that finds a device to be of other nodes.
+const MapNodeAffinity = "MapVolume.NodeAffinity check"
+
 // VolumeStep is an error of a step of a volume's set-up that has a name of its own.
 type VolumeStep struct {
 	Step string // e.g. MountVolume.NodeAffinity check
 	Err  error
 	// Whole: Step says that it failed, too.
 	Whole bool
+}
+
+// InStep says of an error that it is of a step, unless it is said of which one.
+func InStep(step string, err error) error {
+	if known := (*VolumeStep)(nil); err == nil || errors.As(err, &known) {
+		return err
+	}
+	return &VolumeStep{Step: step, Err: err}
 }
 
 // Error implements error.
@@ -107,12 +118,13 @@ func (e VolumeErrors) Unattachable() (message string, is bool) {
 }
 
 // EventReason is what the kubelet's event is called: volumes that are devices are mapped,
-// others mounted, and before that they are attached.
+// others mounted, and before that they are attached. That one is of other nodes is said before
+// it is mapped.
 func (e VolumeErrors) EventReason() string {
 	all := func(of string) bool {
 		return !slices.ContainsFunc(e, func(one *VolumeError) bool {
 			step := (*VolumeStep)(nil)
-			return !errors.As(one.Err, &step) || !strings.HasPrefix(step.Step, of)
+			return !errors.As(one.Err, &step) || !strings.HasPrefix(step.Step, of) || step.Step == MapNodeAffinity
 		})
 	}
 	switch {

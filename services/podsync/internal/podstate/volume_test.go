@@ -37,9 +37,18 @@ func TestDevicesThatFailAreNamedAsTheKubeletDoes(t *testing.T) {
 	device := &VolumeError{Volume: "d", Err: &VolumeStep{Step: "MapVolume.MapPodDevice", Err: errors.New("no")}}
 	mount := &VolumeError{Volume: "m", Err: &VolumeStep{Step: "MountVolume.MountDevice", Err: errors.New("no")}}
 	attach := &VolumeError{Volume: "a", Err: &VolumeStep{Step: "AttachVolume.Attach", Err: errors.New("no")}}
-	for want, errs := range map[string]VolumeErrors{"FailedMapVolume": {device}, "FailedMount": {device, mount, attach}, "FailedAttachVolume": {attach, attach}} {
-		if got := errs.EventReason(); got != want {
-			t.Errorf("%v: %s, want %s", errs, got, want)
+	elsewhere := &VolumeError{Volume: "e", Err: &VolumeStep{Step: MapNodeAffinity, Err: errors.New("no")}}
+	for _, c := range []struct {
+		want string
+		errs VolumeErrors
+	}{
+		{"FailedMapVolume", VolumeErrors{device}},
+		{"FailedMount", VolumeErrors{device, mount, attach}},
+		{"FailedAttachVolume", VolumeErrors{attach, attach}},
+		{"FailedMount", VolumeErrors{elsewhere}}, // before it is mapped
+	} {
+		if got := c.errs.EventReason(); got != c.want {
+			t.Errorf("%v: %s, want %s", c.errs, got, c.want)
 		}
 	}
 }

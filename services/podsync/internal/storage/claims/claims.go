@@ -120,10 +120,15 @@ func uses(pod *v1.Pod, volume string) (mounted, asDevice bool) {
 
 // CheckNode says why a volume cannot be used on a node with these labels; nil when it can.
 func CheckNode(pv *v1.PersistentVolume, labels map[string]string) error {
-	if err := volumehelpers.CheckNodeAffinity(pv, labels); err != nil {
-		return podstate.VolumeOtherNode.Wrap(&podstate.VolumeStep{Step: "MountVolume.NodeAffinity check", Err: err})
+	err := volumehelpers.CheckNodeAffinity(pv, labels)
+	if err == nil {
+		return nil
 	}
-	return nil
+	step := "MountVolume.NodeAffinity check"
+	if IsDevice(pv) {
+		step = podstate.MapNodeAffinity
+	}
+	return podstate.VolumeOtherNode.Wrap(&podstate.VolumeStep{Step: step, Err: err})
 }
 
 // ErrInUse says that another pod uses a volume that only one may use.

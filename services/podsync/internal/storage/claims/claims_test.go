@@ -204,6 +204,10 @@ func TestAVolumeThatBelongsToOtherNodesIsRefused(t *testing.T) {
 	says(t, CheckNode(pv, map[string]string{v1.LabelHostname: "n1"}), "")
 	err := &podstate.VolumeError{Volume: "v", Err: CheckNode(pv, map[string]string{v1.LabelHostname: "n2"})}
 	says(t, err, `MountVolume.NodeAffinity check failed for volume "v" : no matching NodeSelectorTerms`)
+	block := v1.PersistentVolumeBlock
+	pv.Spec.VolumeMode = &block
+	err.Err = CheckNode(pv, nil)
+	says(t, err, `MapVolume.NodeAffinity check failed for volume "v" : no matching NodeSelectorTerms`)
 }
 
 func TestOnlyOnePodUsesAVolumeWhoseOnlyModeSaysSo(t *testing.T) {

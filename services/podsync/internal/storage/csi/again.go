@@ -34,7 +34,7 @@ func (c *Volumes) publishAgain(ctx context.Context, st *state, w wanted) {
 			}
 			pause = c.cfg.Again + rand.N(c.cfg.Again/2)
 			if err != nil {
-				c.deps.Stale.Failed(w.pod, w.name, err, time.Now().Add(pause))
+				c.deps.Stale.Failed(w.pod, w.name, w.pv(), err, time.Now().Add(pause))
 			} else {
 				c.deps.Stale.Good(w.pod.UID, w.name)
 			}

@@ -127,6 +127,24 @@ func TestThatAVolumeCannotBePublishedAgainIsSaidOnThePodUntilItIs(t *testing.T) 
 	}
 }
 
+func TestAClaimsVolumeThatCannotBePublishedAgainIsCalledByItsPersistentVolume(t *testing.T) {
+	b := newStaging(t, nil)
+	b.cfg.Again = 5 * time.Millisecond
+	events := make(toldOnPods, 10)
+	b.deps.Stale = volume.NewStale(events)
+	yes := true
+	b.cluster.driver.Spec.RequiresRepublish = &yes
+	must(t, b.setUp(t, "uid-1"))
+	b.fault("NodePublishVolume", func(context.Context) error { return status.Error(codes.Internal, "the vault is sealed") })
+	const want = `FailedMount: MountVolume.SetUp failed for volume "pv" : `
+	if got := <-events; !strings.HasPrefix(got, want) {
+		t.Errorf("said is %q, want %s…", got, want)
+	}
+	if all := b.deps.Stale.Of("uid-1"); len(all) != 1 || all[0].Volume == "pv" {
+		t.Errorf("not up to date are %+v: a pod's volumes are known by their names in its spec", all)
+	}
+}
+
 // TestAVolumeIsPublishedAgainOnceItsDriverWantsThat, and not any more once it does not: the
 // requiresRepublish of a CSIDriver can be changed, as by an upgrade that turns rotation on, and
 // the kubelet asks for it each time.

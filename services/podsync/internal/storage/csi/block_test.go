@@ -65,6 +65,18 @@ func (b *bench) unmap(t *testing.T, uid types.UID) {
 	b.Forget(uid)
 }
 
+func TestWhatADriverIsNotGivenOfADeviceIsSaidOfItsMapping(t *testing.T) {
+	b := newStaging(t, nil)
+	r := b.deviceOf("uid-1")
+	r.PV.Spec.CSI.NodePublishSecretRef = &v1.SecretReference{Namespace: "vault", Name: "none"}
+	_, err := b.Setup(t.Context(), r)
+	const want = `MapVolume.SetUpDevice failed for volume "pv" : fetching NodePublishSecretRef vault/none failed`
+	failed := podstate.VolumeErrors{{Volume: "v", PV: "pv", Err: err}}
+	if err == nil || !strings.HasPrefix(failed.Error(), want) || failed.EventReason() != "FailedMapVolume" {
+		t.Errorf("%s: %v", failed.EventReason(), failed)
+	}
+}
+
 func TestADeviceLiesWhereAKubeletHasItAndIsStagedOnce(t *testing.T) {
 	b := newStaging(t, nil)
 	for _, uid := range []types.UID{"uid-1", "uid-2", "uid-1"} {

@@ -25,6 +25,11 @@ func (c *Volumes) lost(r *registered, uid types.UID, err error) {
 	}
 	d, name := c.drivers, r.plugin.Name
 	d.mu.Lock()
+	if now := d.all[name]; now != nil && now != r {
+		d.mu.Unlock()
+		d.wake(name, []types.UID{uid}) // it has registered meanwhile, and need not again
+		return
+	}
 	d.waitLocked(name, uid)
 	begin := broken && !r.awaited && d.all[name] == r
 	r.awaited = r.awaited || begin

@@ -52,6 +52,29 @@ func (b *bench) wakes(t *testing.T) {
 	}
 }
 
+// Who had asked the driver as it was hears of it later than those who waited for it.
+func TestAPodWhoseCallWasLostAsItsDriverRegisteredAnewIsWokenAtOnce(t *testing.T) {
+	b := newBench(t, nil).register(t)
+	before := b.drivers.all[driverOf]
+	b.Deregister(b.plugin)
+	b.register(t)
+	if b.drivers.all[driverOf] == before {
+		t.Fatal("it is not registered anew")
+	}
+	b.lost(before, "uid-1", status.Error(codes.Unavailable, "the connection is closing"))
+	select {
+	case uid := <-b.woken:
+		if uid != "uid-1" {
+			t.Errorf("%s is woken", uid)
+		}
+	default:
+		t.Error("nobody is woken")
+	}
+	if waiting := b.drivers.waiting[driverOf]; len(waiting) != 0 {
+		t.Errorf("%v wait for it still", waiting)
+	}
+}
+
 // Who answers is there, whatever it says: its pods have their back-off.
 func TestPodsOfADriverThatSaysThatItIsUnavailableAreNotWokenByItsConnection(t *testing.T) {
 	b := newBench(t, nil).register(t)

@@ -103,6 +103,14 @@ func (w *wanted) keptMigrated() string {
 // persists says whether the volume outlives its pods.
 func (w *wanted) persists() bool { return w.data.persists() }
 
+// pv is what the PersistentVolume is called; empty for one in the pod's own spec.
+func (w *wanted) pv() string {
+	if !w.persists() {
+		return ""
+	}
+	return w.data.SpecVolID
+}
+
 // capability is how the volume is to be used. The first access mode counts. group is nil
 // when it is not the driver's to give the files to it.
 func (w *wanted) capability(can peer.Abilities, group *int64) peer.Capability {

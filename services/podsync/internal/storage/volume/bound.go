@@ -3,15 +3,18 @@ package volume
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/services/podsync/internal/host/beneath"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
@@ -164,8 +167,8 @@ func (s *Set) hasDirOf(uid types.UID, pv *v1.PersistentVolume) (bool, error) {
 		return false, nil
 	}
 	dirs := []string{s.deviceLink(uid, of, pv.Name)}
-	if !s.hasOwn(uid, pv.Name, of) {
-		dirs = append(dirs, s.volumeDir(uid, of, pv.Name))
+	if dir := s.volumeDir(uid, of, pv.Name); !s.hasOwn(uid, pv.Name, of) && !(of == pluginCSI && isEphemeral(dir)) {
+		dirs = append(dirs, dir)
 	}
 	for _, dir := range dirs {
 		if there, err := isThere(dir); there || err != nil {
@@ -174,6 +177,22 @@ func (s *Set) hasDirOf(uid types.UID, pv *v1.PersistentVolume) (bool, error) {
 	}
 	return false, nil
 }
+
+// isEphemeral says whether a CSI driver's volume, by what lies beside it, is in the own spec of
+// its pod: of one that is gone nobody knows the spec.
+func isEphemeral(dir string) bool {
+	f, err := beneath.Open(dir, filepath.Join(dir, "vol_data.json"))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	var kept struct{ VolumeLifecycleMode storagev1.VolumeLifecycleMode }
+	err = json.NewDecoder(io.LimitReader(f, mostOfVolumeData)).Decode(&kept)
+	return err == nil && kept.VolumeLifecycleMode == storagev1.VolumeLifecycleEphemeral
+}
+
+// mostOfVolumeData is how much is read of what lies beside a CSI driver's volume.
+const mostOfVolumeData = 64 << 10
 
 // hasOwn says whether a volume of a pod that has a name, and lies with those of a plugin, is
 // in the pod's own spec, as far as that is known.

@@ -194,6 +194,9 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 			end()
 			err = cmp.Or(s.conflict(ctx, r), claims.ErrInUse)
 		}
+		if err != nil && claims.IsDevice(pv) {
+			err = podstate.InStep("MapVolume.SetUpDevice", err)
+		}
 		if err != nil {
 			return err
 		}

@@ -198,6 +198,47 @@ func TestWhatIsMountedAndNotAllSetUpDoesNotStand(t *testing.T) {
 	}
 }
 
+// After a restart nobody knows the spec of a pod that is gone from the apiserver.
+func TestAVolumeForOnePodIsNotThatOfAVolumeOfAPodsOwnSpecWhichIsLeftAndCalledLikeIt(t *testing.T) {
+	f, _ := withAttacher(t)
+	pv := f.bind("c", "pv", csiPV())
+	dir := filepath.Join(f.root, "pods/uid-a/volumes", pluginCSI, "pv")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for kept, want := range map[string]bool{
+		`{"volumeLifecycleMode":"Ephemeral"}`: false, `{"volumeLifecycleMode":"Persistent"}`: true, `{}`: true, `{"vol`: true,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "vol_data.json"), []byte(kept), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if used, err := f.set.usedElsewhere(pv, "uid-b"); used != want || err != nil {
+			t.Errorf("beside %s: used: %v, %v", kept, used, err)
+		}
+	}
+}
+
+func TestThatADeviceForOnePodIsAnothersIsSaidOfItsMapping(t *testing.T) {
+	f, _ := withAttacher(t)
+	pv, block := f.bind("c", "pv", csiPV()), v1.PersistentVolumeBlock
+	pv.Spec.AccessModes, pv.Spec.VolumeMode = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}, &block
+	first, second := podWith(claimVolume("v", "c")), podWith(claimVolume("v", "c"))
+	for _, pod := range []*v1.Pod{first, second} {
+		c := &pod.Spec.Containers[0]
+		c.VolumeMounts, c.VolumeDevices = nil, []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
+	}
+	second.UID = "uid-2"
+	if err := f.set.Setup(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	err := f.set.Setup(t.Context(), second)
+	failed := podstate.VolumeErrors{}
+	const want = `MapVolume.SetUpDevice failed for volume "pv" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`
+	if !errors.Is(err, claims.ErrInUse) || !errors.As(err, &failed) || err.Error() != want || failed.EventReason() != "FailedMapVolume" {
+		t.Errorf("%s: %v", failed.EventReason(), err)
+	}
+}
+
 func TestAVolumeForOnePodOfADriverIsSetUpForOne(t *testing.T) {
 	f, _ := withAttacher(t)
 	f.bind("c", "pv", csiPV()).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}

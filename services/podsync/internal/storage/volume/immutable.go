@@ -25,7 +25,7 @@ func (t *tree) removeForbidden(dir *os.File, name, full string, how int) error {
 	if _, err := t.free(dir, dir.Name()); err != nil {
 		return err
 	}
-	err := unix.Unlinkat(int(dir.Fd()), name, how)
+	err := t.unlinkat(int(dir.Fd()), name, how)
 	if !errors.Is(err, unix.EPERM) {
 		return gone("remove", full, err)
 	}
@@ -38,7 +38,7 @@ func (t *tree) removeForbidden(dir *os.File, name, full string, how int) error {
 	if err != nil {
 		return err
 	}
-	err = unix.Unlinkat(int(dir.Fd()), name, how)
+	err = t.unlinkat(int(dir.Fd()), name, how)
 	var st unix.Stat_t
 	if had != 0 && unix.Fstat(int(file.Fd()), &st) == nil && st.Nlink > 0 && st.Mode&unix.S_IFMT == unix.S_IFREG {
 		err = errors.Join(err, t.setFlags(int(file.Fd()), had))

@@ -167,7 +167,7 @@ func TestOnlyWhatLiesInTheVolumeLosesItsAttributes(t *testing.T) {
 			}
 			chattr(t, root, immutable)
 			remove := func() error {
-				return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, mostClosed: mostClosed}).removeAll(root)
+				return (&tree{ctx: t.Context(), openat2: kernel, unlinkat: unix.Unlinkat, setFlags: setFlags, mostClosed: mostClosed}).removeAll(root)
 			}
 			if err := remove(); err == nil || !strings.Contains(err.Error(), target+" is a mount point") {
 				t.Errorf("err = %v, want it to name %s", err, target)
@@ -212,7 +212,7 @@ func TestAnAttributeThatCannotBeTakenAwayIsNamed(t *testing.T) {
 	made(t, root, []string{"d"}, []string{"d/file"})
 	chattr(t, filepath.Join(root, "d/file"), immutable)
 	refused := func(int, uint32) error { return unix.EPERM }
-	err := (&tree{ctx: t.Context(), openat2: unix.Openat2, setFlags: refused, mostClosed: mostClosed}).removeAll(root)
+	err := (&tree{ctx: t.Context(), openat2: unix.Openat2, unlinkat: unix.Unlinkat, setFlags: refused, mostClosed: mostClosed}).removeAll(root)
 	if !errors.Is(err, unix.EPERM) {
 		t.Fatalf("err = %v", err)
 	}

@@ -215,7 +215,7 @@ func (s *Set) stale(pod *v1.Pod, results map[string]result, retry time.Duration)
 		case r.err == nil:
 			s.deps.Stale.Good(pod.UID, name)
 		default:
-			s.deps.Stale.Failed(pod, name, r.err, time.Now().Add(retry))
+			s.deps.Stale.Failed(pod, name, "", r.err, time.Now().Add(retry))
 		}
 	}
 }

@@ -22,10 +22,16 @@ const (
 	mostClosed = 1 << 20
 	// mostNames is how many names of a directory are read at once.
 	mostNames = 512
+	// mostVain is how often a directory is read in a row of which nothing is removed: others may
+	// remove what was read, but not for ever.
+	mostVain = 100
 )
 
 // errMoved says that somebody moves directories while they are removed.
 var errMoved = errors.New("a directory of it was moved meanwhile; it is tried again")
+
+// errListed says that a filesystem is not right.
+var errListed = errors.New("its filesystem lists again and again what it says is not there; check it")
 
 // removeTree removes path and everything below it, also what a pod has made immutable. It
 // follows no symlink, goes into no other mount (that is an error), and stops with ctx. A
@@ -69,6 +75,8 @@ func (t *tree) removeAll(path string) error {
 type tree struct {
 	ctx     context.Context
 	openat2 openat2
+	// unlinkat removes a name of an open directory.
+	unlinkat func(dir int, name string, how int) error
 	// setFlags sets the attributes of an open file or directory.
 	setFlags func(fd int, flags uint32) error
 	// top is the directory that all lies in, and levels are those below it that are open, the
@@ -88,13 +96,15 @@ type level struct {
 	dir  *os.File
 	// names were read of it and are there yet. Of the first it is the turn.
 	names []string
+	// vain is how often they were read since one was removed.
+	vain int
 }
 
 // identity says which directory it is: what a name leads to may change.
 type identity struct{ dev, ino uint64 }
 
 func newTree(ctx context.Context) *tree {
-	return &tree{ctx: ctx, openat2: unix.Openat2, setFlags: setFlags, mostClosed: mostClosed}
+	return &tree{ctx: ctx, openat2: unix.Openat2, unlinkat: unix.Unlinkat, setFlags: setFlags, mostClosed: mostClosed}
 }
 
 func (t *tree) last() *level {
@@ -137,6 +147,8 @@ func (t *tree) empty(top *os.File, path string) error {
 			return nil
 		case errors.Is(err, io.EOF):
 			err = t.up()
+		case errors.Is(err, errListed):
+			err = &os.PathError{Op: "remove", Path: t.path(""), Err: err}
 		}
 		if err != nil {
 			return err
@@ -149,12 +161,15 @@ func (t *tree) close() {
 	for i := range t.levels {
 		_ = t.levels[i].dir.Close()
 	}
-	t.levels, t.closed, t.forgot, t.top.names = nil, nil, false, nil
+	t.levels, t.closed, t.forgot, t.top.names, t.top.vain = nil, nil, false, nil, 0
 }
 
 // next is the next name of a directory; io.EOF when it is empty.
 func (l *level) next() (string, error) {
 	if len(l.names) == 0 {
+		if l.vain++; l.vain > mostVain {
+			return "", errListed
+		}
 		if _, err := l.dir.Seek(0, io.SeekStart); err != nil {
 			return "", err
 		}
@@ -172,6 +187,9 @@ func (t *tree) removed(op string, err error) error {
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return gone(op, t.path(l.names[0]), err)
 	}
+	if err == nil {
+		l.vain = 0
+	}
 	l.names = l.names[1:]
 	return nil
 }
@@ -180,8 +198,8 @@ func (t *tree) removed(op string, err error) error {
 func (t *tree) remove(name string) error {
 	l := t.last()
 	fd := int(l.dir.Fd())
-	err := unix.Unlinkat(fd, name, 0)
-	if errors.Is(err, unix.EISDIR) && unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) == nil {
+	err := t.unlinkat(fd, name, 0)
+	if errors.Is(err, unix.EISDIR) && t.unlinkat(fd, name, unix.AT_REMOVEDIR) == nil {
 		return t.removed("", nil)
 	}
 	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
@@ -193,7 +211,7 @@ func (t *tree) remove(name string) error {
 	case openErr == nil:
 		return t.down(sub, name)
 	case errors.Is(openErr, unix.ENOENT):
-		return t.removed("", nil)
+		return t.removed("open", openErr)
 	case !errors.Is(openErr, unix.ENOTDIR):
 		return openErr
 	case errors.Is(err, unix.EPERM):
@@ -248,7 +266,7 @@ func (t *tree) up() error {
 	t.levels = t.levels[:len(t.levels)-1]
 	defer func() { _ = below.dir.Close() }()
 	l := t.last()
-	err := unix.Unlinkat(int(l.dir.Fd()), l.names[0], unix.AT_REMOVEDIR)
+	err := t.unlinkat(int(l.dir.Fd()), l.names[0], unix.AT_REMOVEDIR)
 	if errors.Is(err, unix.EPERM) {
 		return t.forbidden(l.names[0], unix.AT_REMOVEDIR)
 	}

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -46,7 +47,7 @@ func TestRemovalEntersNoMountOnKernelsThatDoNotNameThem(t *testing.T) {
 					}
 				})
 				remove := func() error {
-					return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, mostClosed: mostClosed}).removeAll(filepath.Join(dir, "tree"))
+					return (&tree{ctx: t.Context(), openat2: kernel, unlinkat: unix.Unlinkat, setFlags: setFlags, mostClosed: mostClosed}).removeAll(filepath.Join(dir, "tree"))
 				}
 				if err := remove(); err == nil || !strings.Contains(err.Error(), foreign+" is a mount point") {
 					t.Errorf("err = %v, want it to name %s", err, foreign)
@@ -86,7 +87,7 @@ func TestARemovalWaitsForNobodyWhoAnswersForWhatIsMountedBelow(t *testing.T) {
 					mounts(t, foreign)
 					defer func() { _ = unix.Unmount(foreign, unix.MNT_DETACH) }()
 					remove := func() error {
-						return (&tree{ctx: t.Context(), openat2: kernel, setFlags: setFlags, mostClosed: mostClosed}).removeAll(filepath.Join(dir, "tree"))
+						return (&tree{ctx: t.Context(), openat2: kernel, unlinkat: unix.Unlinkat, setFlags: setFlags, mostClosed: mostClosed}).removeAll(filepath.Join(dir, "tree"))
 					}
 					done := make(chan error, 1)
 					go func() { done <- remove() }()
@@ -274,6 +275,33 @@ func BenchmarkADeepTreeIsRemoved(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(depth), "ns/directory")
+		})
+	}
+}
+
+func TestARemovalEndsThoughAFilesystemListsWhatItSaysIsNotThere(t *testing.T) {
+	for name, asFile := range map[string]error{"file": unix.ENOENT, "directory": unix.EISDIR} {
+		t.Run(name, func(t *testing.T) {
+			root := filepath.Join(t.TempDir(), "tree")
+			if err := os.MkdirAll(filepath.Join(root, "below", "listed"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			removal := newTree(ctx)
+			removal.unlinkat = func(dir int, name string, how int) error {
+				switch {
+				case name != "listed":
+					return unix.Unlinkat(dir, name, how)
+				case how == 0:
+					return asFile
+				}
+				return unix.ENOENT
+			}
+			err := removal.removeAll(root)
+			if want := filepath.Join(root, "below"); !errors.Is(err, errListed) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want it to name %s", err, want)
+			}
 		})
 	}
 }

@@ -44,12 +44,13 @@ func NewStale(events Events) *Stale {
 }
 
 // Failed says that a volume could not be brought up to date, and when that is tried again. The
-// pod's owner hears of it as with a kubelet, whose mounts are done anew then.
-func (s *Stale) Failed(pod *v1.Pod, volume string, err error, retry time.Time) {
+// pod's owner hears of it as with a kubelet, whose mounts are done anew then. pv is what the
+// PersistentVolume is called that it is; empty for none.
+func (s *Stale) Failed(pod *v1.Pod, volume, pv string, err error, retry time.Time) {
 	if s == nil {
 		return
 	}
-	failed := podstate.VolumeErrors{{Volume: volume, Err: err, Stands: true}}
+	failed := podstate.VolumeErrors{{Volume: volume, PV: pv, Err: err, Stands: true}}
 	text, now := failed.Error(), time.Now()
 	s.mu.Lock()
 	before, known := s.of[pod.UID][volume]

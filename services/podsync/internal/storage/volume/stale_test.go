@@ -14,7 +14,7 @@ func TestOfAVolumeThatIsNotUpToDateAPodsOwnerHearsSeldomAndOfWhatIsNewSoon(t *te
 		fail := func(volume, why string, after time.Duration, want int) {
 			t.Helper()
 			time.Sleep(after)
-			s.Failed(pod, volume, errors.New(why), time.Time{})
+			s.Failed(pod, volume, "", errors.New(why), time.Time{})
 			if n := len(told.all()); n != want {
 				t.Errorf("%s after %v: %d events, want %d", why, after, n, want)
 			}
@@ -40,7 +40,7 @@ func TestOfAVolumeThatIsNotUpToDateAPodsOwnerHearsSeldomAndOfWhatIsNewSoon(t *te
 
 func TestWhereNothingIsKeptOfVolumesNobodyIsTold(t *testing.T) {
 	var s *Stale
-	s.Failed(podWith(), "v", errors.New("gone"), time.Time{})
+	s.Failed(podWith(), "v", "", errors.New("gone"), time.Time{})
 	s.Good("uid-1", "v")
 	s.Forget("uid-1")
 	if all := s.Of("uid-1"); all != nil {
