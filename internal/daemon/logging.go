@@ -21,7 +21,7 @@ type Logging struct {
 	// Format is "text" (klog's lines) or "json" (one object per line, with the
 	// keys that Kubernetes uses). Empty is text.
 	Format string
-	// Verbosity is klog's -v, 0 to 10.
+	// Verbosity is klog's -v.
 	Verbosity int32
 	// VModule is klog's -vmodule: "file=level,…"; text format only.
 	VModule string

@@ -44,6 +44,8 @@ func TestWhatTheKubeletRefusesIsRefused(t *testing.T) {
 		"curve of no kind":                 {unified, "tlsCurvePreferences: [7]\n", []string{"tlsCurvePreferences", "7"}},
 		"curve twice":                      {unified, "tlsCurvePreferences: [23, 23]\n", []string{"duplicate"}},
 		"curves":                           {unified, "tlsCurvePreferences: [29, 23]\n", nil},
+		"the highest verbosity":            {unified, "logging: {verbosity: 2147483647}\n", nil},
+		"verbosity above the highest":      {unified, "logging: {verbosity: 2147483648}\n", []string{"logging.verbosity", "0 to 2147483647"}},
 		"flush frequency":                  {unified, "logging: {flushFrequency: -1s}\n", []string{"logging.flushFrequency"}},
 		"hidden metrics of long ago":       {unified, "showHiddenMetricsForVersion: \"1.20\"\n", []string{"showHiddenMetricsForVersion", "1.35"}},
 		"hidden metrics":                   {unified, "showHiddenMetricsForVersion: \"1.35\"\n", nil},
