@@ -46,6 +46,7 @@ func validate(c *kubeletv1beta1.KubeletConfiguration, gates map[string]bool, h h
 	validateQOSReserved(&p, c)
 	validateGates(&p, c, gates)
 	validateHost(&p, c, h)
+	validateSysctls(&p, c)
 	return errors.Join(p...)
 }
 
