@@ -3,6 +3,7 @@ package kubeletconfig
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"path"
@@ -45,6 +46,7 @@ func validate(c *kubeletv1beta1.KubeletConfiguration, gates map[string]bool, h h
 	validateQOSReserved(&p, c)
 	validateGates(&p, c, gates)
 	validateHost(&p, c, h)
+	validateSysctls(&p, c)
 	return errors.Join(p...)
 }
 
@@ -69,7 +71,7 @@ func validateServing(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 	for _, wrong := range tracingapi.ValidateTracingConfiguration(c.Tracing, nil, fieldpath.NewPath("tracing")) {
 		p.add(false, wrong.Field, wrong.BadValue, wrong.Detail)
 	}
-	p.add(c.Logging.Verbosity <= 10, "logging.verbosity", uint32(c.Logging.Verbosity), "0 to 10")
+	p.add(c.Logging.Verbosity <= math.MaxInt32, "logging.verbosity", uint32(c.Logging.Verbosity), "0 to 2147483647")
 	p.add(!*c.EnableSystemLogQuery || *c.EnableSystemLogHandler, "enableSystemLogQuery", *c.EnableSystemLogQuery, "enableSystemLogHandler must be true too")
 }
 

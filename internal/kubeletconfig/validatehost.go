@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,6 +53,41 @@ func validateHost(p *problems, c *kubeletv1beta1.KubeletConfiguration, h host) {
 	p.add(err == nil, "reservedSystemCPUs", c.ReservedSystemCPUs, "a list of processors, e.g. 0-1,4")
 	p.add(err != nil || h.online.IsEmpty() || reserved.IsSubsetOf(h.online), "reservedSystemCPUs", c.ReservedSystemCPUs,
 		"it is not a subset of the online processors, "+h.online.String())
+}
+
+// validateSysctls checks which sysctls pods may set besides the safe ones: they are names and
+// beginnings of names that the kernel has for each network or IPC namespace by itself. Any other
+// would be set for the whole machine.
+// Source: https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/
+func validateSysctls(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
+	for i, pattern := range c.AllowedUnsafeSysctls {
+		field := fmt.Sprintf("allowedUnsafeSysctls[%d]", i)
+		if len(pattern) > longestSysctl || !sysctlPattern.MatchString(pattern) {
+			p.add(false, field, fmt.Sprintf("%.300s", pattern), fmt.Sprintf("a sysctl of at most %d characters, or the beginning of some and *, e.g. net.core.*", longestSysctl))
+			continue
+		}
+		p.add(namespacedSysctl(pattern), field, pattern, "net.*, fs.mqueue.*, kernel.sem, kernel.shm* or kernel.msg*: any other is not known to be namespaced")
+	}
+}
+
+const longestSysctl = 253
+
+var (
+	sysctlPattern = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`)
+	ofIPC         = []string{
+		"kernel.sem", "kernel.shm", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
+		"kernel.msg", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni",
+	}
+)
+
+// namespacedSysctl says whether a name, or what is before its *, is of a namespace. Where a
+// slash comes first, slashes part a name and dots belong to it.
+func namespacedSysctl(pattern string) bool {
+	name, _, _ := strings.Cut(pattern, "*")
+	if at := strings.IndexAny(name, "./"); at >= 0 && name[at] == '/' {
+		name = strings.NewReplacer("/", ".", ".", "/").Replace(name)
+	}
+	return strings.HasPrefix(name, "net.") || strings.HasPrefix(name, "fs.mqueue.") || slices.Contains(ofIPC, name)
 }
 
 // validateGates checks fields whose feature gate is off.

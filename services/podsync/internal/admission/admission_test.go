@@ -146,8 +146,8 @@ func TestCheck(t *testing.T) {
 		{"an unsafe sysctl", Input{Pod: pod("p", sysctl("kernel.msgmax")), Node: node()}, podstate.Rejected, "SysctlForbidden", `forbidden sysctl: "kernel.msgmax" not allowlisted`},
 		{"an unsafe sysctl in the other spelling", Input{Pod: pod("p", sysctl("kernel/msgmax")), Node: node()}, podstate.Rejected, "SysctlForbidden", `forbidden sysctl: "kernel.msgmax" not allowlisted`},
 		{"an unsafe sysctl that is allowed", Input{Pod: pod("p", sysctl("kernel/msgmax")), Node: node(), Host: Host{AllowedUnsafeSysctls: []string{"kernel.msg*"}}}, podstate.Admitted, "", ""},
-		{"a network sysctl of the host's network", Input{Pod: pod("p", sysctl("net.ipv4.tcp_syncookies"), func(p *v1.Pod) { p.Spec.HostNetwork = true }), Node: node()}, podstate.Rejected, "SysctlForbidden", `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host net enabled`},
-		{"an IPC sysctl of the host's IPC", Input{Pod: pod("p", sysctl("kernel.shm_rmid_forced"), func(p *v1.Pod) { p.Spec.HostIPC = true }), Node: node()}, podstate.Rejected, "SysctlForbidden", `forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host ipc enabled`},
+		{"a network sysctl of the host's network", Input{Pod: pod("p", sysctl("net.ipv4.tcp_syncookies"), func(p *v1.Pod) { p.Spec.HostNetwork = true }), Node: node()}, podstate.Rejected, "SysctlForbidden", `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`},
+		{"an IPC sysctl of the host's IPC", Input{Pod: pod("p", sysctl("kernel.shm_rmid_forced"), func(p *v1.Pod) { p.Spec.HostIPC = true }), Node: node()}, podstate.Rejected, "SysctlForbidden", `forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host IPC enabled`},
 		{"sysctls are judged while the node is not known", Input{Pod: pod("p", sysctl("kernel.msgmax"))}, podstate.Rejected, "SysctlForbidden", `forbidden sysctl: "kernel.msgmax" not allowlisted`},
 
 		// 3 devices

@@ -41,9 +41,9 @@ func checkSysctls(in Input) (Answer, bool) {
 		case !safeSysctl(name) && !allowed(name, in.Host.AllowedUnsafeSysctls):
 			return rejected(reasonSysctl, "forbidden sysctl: %q not allowlisted", name)
 		case network && in.Pod.Spec.HostNetwork:
-			return rejected(reasonSysctl, "forbidden sysctl: %q not allowed with host net enabled", name)
+			return rejected(reasonSysctl, "forbidden sysctl: %q not allowed with host Net enabled", name)
 		case !network && in.Pod.Spec.HostIPC:
-			return rejected(reasonSysctl, "forbidden sysctl: %q not allowed with host ipc enabled", name)
+			return rejected(reasonSysctl, "forbidden sysctl: %q not allowed with host IPC enabled", name)
 		}
 	}
 	return fine()

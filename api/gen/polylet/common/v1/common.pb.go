@@ -539,7 +539,7 @@ func (x *GetConfigResponse) GetWithoutEffect() []string {
 // Request of SetLogLevel.
 type SetLogLevelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// klog verbosity, 0 to 10; above 7 only root may set it.
+	// klog verbosity, 0 or more; above 7 only root may set it.
 	Verbosity     int32 `protobuf:"varint,1,opt,name=verbosity,proto3" json:"verbosity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -19,19 +19,26 @@ const (
 // Name is a pod's host name, and its domain when it has a subdomain.
 func Name(pod *v1.Pod, clusterDomain string) (hostname, domain string) {
 	if o := pod.Spec.HostnameOverride; o != nil && *o != "" {
-		return *o, ""
+		return cut(*o), ""
 	}
 	hostname = pod.Name
 	if pod.Spec.Hostname != "" {
 		hostname = pod.Spec.Hostname
 	}
-	if len(hostname) > maxLabel {
-		hostname = strings.TrimRight(hostname[:maxLabel], "-.")
-	}
+	hostname = cut(hostname)
 	if pod.Spec.Subdomain != "" {
 		domain = fmt.Sprintf("%s.%s.svc.%s", pod.Spec.Subdomain, pod.Namespace, clusterDomain)
 	}
 	return hostname, domain
+}
+
+// cut shortens a name to what every program takes as a host's: one of 64 characters fills the
+// kernel's field, and leaves no room for the byte that ends it elsewhere.
+func cut(hostname string) string {
+	if len(hostname) > maxLabel {
+		return strings.TrimRight(hostname[:maxLabel], "-.")
+	}
+	return hostname
 }
 
 // Sandbox is the host name that the sandbox gets: none on the host's network,

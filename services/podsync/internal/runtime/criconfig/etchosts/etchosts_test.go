@@ -26,6 +26,7 @@ func TestHostNames(t *testing.T) {
 		{"whole without a domain", v1.PodSpec{SetHostnameAsFQDN: ptr.To(true)}, "p", "p", "", "p", false},
 		{"whole and too long", v1.PodSpec{Subdomain: strings.Repeat("s", 60), SetHostnameAsFQDN: ptr.To(true)}, "p", "p", strings.Repeat("s", 60) + ".ns.svc.cl", "", true},
 		{"overridden", v1.PodSpec{Hostname: "h", Subdomain: "s", HostnameOverride: ptr.To("o.example")}, "p", "o.example", "", "o.example", false},
+		{"overridden and cut", v1.PodSpec{HostnameOverride: ptr.To(strings.Repeat("o", 62) + ".e")}, "p", strings.Repeat("o", 62), "", strings.Repeat("o", 62), false},
 		{"on the host's network", v1.PodSpec{HostNetwork: true}, "p", "p", "", "", false},
 	} {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: c.pod, Namespace: "ns"}, Spec: c.spec}
