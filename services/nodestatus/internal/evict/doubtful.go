@@ -107,7 +107,7 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.U
 	}
 	held, sure, alone := l.held(ctx), map[types.UID][]eviction.Unlinked{}, map[types.UID][]eviction.Unlinked{}
 	var waited []*v1.Pod
-	figures, known, anew := w.figures, eviction.Figures{}, maps.Clone(w.figures)
+	figures, known, least, anew := w.figures, eviction.Figures{}, eviction.Figures{}, maps.Clone(w.figures)
 	pods = w.asked
 	for _, pod := range pods {
 		uid := pod.UID
@@ -119,6 +119,7 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.U
 			s.next = time.Now().Add(seldom)
 			if time.Since(s.since) > longestDoubt {
 				waited, known[string(uid)] = append(waited, pod), figures[string(uid)]
+				least[string(uid)] = eviction.LeastFigures(pod, s.figures, figures[string(uid)])
 			}
 			figures[string(uid)] = eviction.LayersAlone(figures[string(uid)])
 		} else {
@@ -147,8 +148,9 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.U
 			out = append(out, b)
 		}
 	}
-	for _, b := range eviction.Breaches(waited, known, nil, layout) {
-		if !b.Sum && !over(out, b.Pod) {
+	sums := eviction.OfContainers(waited, least, layout) // However long volumes take.
+	for _, b := range append(slices.DeleteFunc(eviction.Breaches(waited, known, nil, layout), func(b eviction.Breach) bool { return b.Sum }), sums...) {
+		if !over(out, b.Pod) {
 			out = append(out, b)
 		}
 	}

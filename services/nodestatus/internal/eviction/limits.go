@@ -50,6 +50,16 @@ func Limited(pod *v1.Pod) bool {
 // breach of each: of a volume, of the pod as a whole, of a container. Files that were
 // removed and are open count, by pod.
 func Breaches(pods []*v1.Pod, figures Figures, unlinked map[types.UID][]Unlinked, layout threshold.Layout) []Breach {
+	return breaches(pods, figures, unlinked, layout, emptyDirBreach, podBreach, containerBreach)
+}
+
+// OfContainers are the breaches of limits of single containers. Of their sums, of log and layer, no
+// volume is a part.
+func OfContainers(pods []*v1.Pod, figures Figures, layout threshold.Layout) []Breach {
+	return breaches(pods, figures, nil, layout, containerBreach)
+}
+
+func breaches(pods []*v1.Pod, figures Figures, unlinked map[types.UID][]Unlinked, layout threshold.Layout, limits ...func(*v1.Pod, *statsapi.PodStats, removed, threshold.Layout) (Breach, bool)) []Breach {
 	var out []Breach
 	for _, pod := range pods {
 		stats := figures[string(pod.UID)]
@@ -57,12 +67,15 @@ func Breaches(pods []*v1.Pod, figures Figures, unlinked map[types.UID][]Unlinked
 			continue
 		}
 		held := removedOf(pod, unlinked[pod.UID])
-		for _, of := range []func(*v1.Pod, *statsapi.PodStats, removed, threshold.Layout) (Breach, bool){emptyDirBreach, podBreach, containerBreach} {
-			if b, found := of(pod, stats, held, layout); found {
-				b.Pod, b.Unlinked = pod, held.named
-				out = append(out, b)
-				break
+		var first Breach
+		for _, of := range limits {
+			if b, found := of(pod, stats, held, layout); found && (first.Signal == "" || first.Sum && !b.Sum) {
+				first = b // What is sure is not hidden behind a sum.
 			}
+		}
+		if first.Signal != "" {
+			first.Pod, first.Unlinked = pod, held.named
+			out = append(out, first)
 		}
 	}
 	return out
@@ -118,7 +131,7 @@ func podBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout threshold
 		return Breach{}, false
 	}
 	return Breach{
-		Sum: bytes(alone(pod, s)).Cmp(limit) <= 0, Signal: podLimit, Used: amount.String(), Limit: limit.String(),
+		Sum: bytes(alone(pod, s, held)).Cmp(limit) <= 0, Signal: podLimit, Used: amount.String(), Limit: limit.String(),
 		Message: fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()),
 	}, true
 }
@@ -133,12 +146,17 @@ func largest(pod *v1.Pod, s *statsapi.PodStats) (most int64) {
 	return most
 }
 
-// alone is what the largest of a pod's directories takes: an emptyDir, a writable layer or logs.
-func alone(pod *v1.Pod, s *statsapi.PodStats) int64 {
-	most := largest(pod, s)
+// alone is what the largest of a pod's directories takes, with what is held open in it: an emptyDir,
+// a writable layer or logs.
+func alone(pod *v1.Pod, s *statsapi.PodStats, held removed) (most int64) {
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault {
+			most = max(most, used(v1.ResourceEphemeralStorage, volume(s, v.Name))+held.of(v))
+		}
+	}
 	for i := range s.Containers {
 		if c := &s.Containers[i]; !initializes(pod, c) {
-			most = max(most, used(v1.ResourceEphemeralStorage, c.Rootfs), used(v1.ResourceEphemeralStorage, c.Logs))
+			most = max(most, used(v1.ResourceEphemeralStorage, c.Rootfs)+held.layers[c.Name], used(v1.ResourceEphemeralStorage, c.Logs))
 		}
 	}
 	return most
@@ -167,6 +185,7 @@ func initializes(pod *v1.Pod, c *statsapi.ContainerStats) bool {
 // containerBreach counts the logs, and the layer where it is on the node's
 // filesystem.
 func containerBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout threshold.Layout) (Breach, bool) {
+	var sum Breach
 	limits := map[string]*resource.Quantity{}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
@@ -185,13 +204,19 @@ func containerBreach(pod *v1.Pod, s *statsapi.PodStats, held removed, layout thr
 			layer = used(v1.ResourceEphemeralStorage, c.Rootfs) + held.layers[c.Name]
 		}
 		if amount := bytes(logs + layer); amount.Cmp(*limit) > 0 {
-			return Breach{
+			b := Breach{
 				Sum: bytes(max(logs, layer)).Cmp(*limit) <= 0, Signal: containerLimit, Used: amount.String(), Limit: limit.String(),
 				Message: fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String()),
-			}, true
+			}
+			if !b.Sum {
+				return b, true
+			}
+			if sum.Signal == "" {
+				sum = b
+			}
 		}
 	}
-	return Breach{}, false
+	return sum, sum.Signal != ""
 }
 
 func bytes(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
