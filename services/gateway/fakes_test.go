@@ -341,7 +341,7 @@ func (f *fakeProcess) CheckHealth(_ context.Context, req *commonv1.CheckHealthRe
 
 func (f *fakeProcess) SetLogLevel(_ context.Context, req *commonv1.SetLogLevelRequest) (*commonv1.SetLogLevelResponse, error) {
 	if req.GetVerbosity() > 10 {
-		return nil, fmt.Errorf("log verbosity %d: %w: use 0 to 10", req.GetVerbosity(), rpcerr.ErrInvalid)
+		return nil, fmt.Errorf("log verbosity %d: %w: use 0 or more", req.GetVerbosity(), rpcerr.ErrInvalid)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

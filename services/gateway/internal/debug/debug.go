@@ -154,7 +154,7 @@ func Verbosity(processes ...Named) http.Handler {
 		}
 		level, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 32)
 		if err != nil || level < 0 {
-			httperror.Text(w, http.StatusBadRequest, fmt.Sprintf("failed set klog.logging.verbosity %q: not a number from 0 to 10\n", text))
+			httperror.Text(w, http.StatusBadRequest, fmt.Sprintf("failed set klog.logging.verbosity %q: not a number, 0 or more\n", text))
 			return
 		}
 		if err := setAll(r.Context(), processes, int32(level)); err != nil {
