@@ -134,6 +134,18 @@ func TestAClaimsVolumeIsReadOnlyIfThePodSaysSoAndTheHostsOwnKeepsItsLabels(t *te
 	}
 }
 
+// Names of variables may be long, and what they hold short.
+func TestASubPathOfALongExpressionIsWhatItComesTo(t *testing.T) {
+	f := newFixture(t)
+	f.volumes["e"] = "/v/e"
+	name := strings.Repeat("A", 200)
+	p := pod(v1.Container{Env: []v1.EnvVar{{Name: name, Value: "b"}}, VolumeMounts: []v1.VolumeMount{{Name: "e", MountPath: "/x", SubPathExpr: strings.Repeat("$("+name+")/", 25)}}})
+	p.Spec.Volumes = []v1.Volume{{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	if _, err := f.container(t, p); err != nil {
+		t.Errorf("%.200v", err)
+	}
+}
+
 func TestASubPathOfAVariableStaysInsideOfItsVolume(t *testing.T) {
 	for value, want := range map[string]string{
 		"../../etc": "must not contain '..'", "a/../b": "must not contain '..'", "..": "must not contain '..'", "/etc": "must not be an absolute path", "a/..b": "",

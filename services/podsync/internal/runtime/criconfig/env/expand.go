@@ -31,10 +31,9 @@ func ExpandWithin(text string, most int, lookup func(name string) (string, bool)
 
 // expand makes at most so many bytes.
 func expand(text string, most int, lookup func(name string) (string, bool)) (string, error) {
-	if len(text) > most {
+	if reads := strings.Contains(text, "$"); len(text) > Most || len(text) > most && !reads {
 		return "", ErrTooLarge
-	}
-	if !strings.Contains(text, "$") {
+	} else if !reads {
 		return text, nil
 	}
 	var out strings.Builder
