@@ -45,7 +45,7 @@ func TestWhatTheClusterMayNotSetIsRefusedByNameWhateverElseItSets(t *testing.T) 
 		"cgroupDriver: systemd\n":                                       "cgroupDriver",
 		"readOnlyPort: 10255\n":                                         "readOnlyPort",
 		"tracing: {endpoint: 'x:1'}\n":                                  "tracing.endpoint",
-		"allowedUnsafeSysctls: [kernel.*]\n":                            "allowedUnsafeSysctls",
+		"allowedUnsafeSysctls: [kernel.msg*]\n":                         "allowedUnsafeSysctls",
 		"featureGates: {RotateKubeletServerCertificate: false}\n":       "featureGates.RotateKubeletServerCertificate",
 		"featureGates: {KubeletEnsureSecretPulledImages: false}\n":      "featureGates.KubeletEnsureSecretPulledImages",
 		"logging: {verbosity: 8}\n":                                     "logging.verbosity: 0 → 8 (at most 7)",

@@ -284,6 +284,7 @@ func TestAWatchThatEndsAtOnceIsTriedEverMoreRarely(t *testing.T) {
 
 func TestAReadThatHangsIsTold(t *testing.T) {
 	onBench(t, func(_ *testing.T, b *bench) {
+		synctest.Wait() // It is watched.
 		b.fault("get", fakeapiserver.Fault{Hang: true})
 		b.api.DropWatches()
 		time.Sleep(time.Minute)
