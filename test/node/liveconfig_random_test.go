@@ -164,10 +164,21 @@ func pickVictim(g *configgen.Generator) string {
 	}
 }
 
+// startedIDs are the processes that no change may end, if none is to be killed: the last
+// change's victim may still be on its way back.
 func (h *house) startedIDs(victim string) map[string]int {
+	h.Helper()
 	if victim != "" {
 		return nil
 	}
+	h.quietly(time.Minute, "the five processes run", func() error {
+		for _, name := range node.Services() {
+			if _, err := childOf(h.node.Processes["run"].Pid(), name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	return h.pids()
 }
 

@@ -119,6 +119,16 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
+// readySince is when a pod that is Ready became so.
+func readySince(p *corev1.Pod) time.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
 // describe is one line about where a pod stands.
 func describe(p *corev1.Pod) string {
 	text := fmt.Sprintf("pod %s: phase %q reason %q message %q deleted %v", p.Name, p.Status.Phase, p.Status.Reason, p.Status.Message, p.DeletionTimestamp != nil)

@@ -18,8 +18,9 @@ import (
 // TestAMachineThatGoesDownWaitsForItsPods has a logind on a bus of its own; all else is
 // real. It runs on the kubelet, too.
 func TestAMachineThatGoesDownWaitsForItsPods(t *testing.T) {
-	machine := logindOf(t, 30*time.Second)
-	h := build(t, plan{supervised: true, overrides: map[string]any{"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}})
+	const critical = 40 * time.Second
+	machine := logindOf(t, 100*time.Second)
+	h := build(t, plan{supervised: true, overrides: map[string]any{"shutdownGracePeriod": "100s", "shutdownGracePeriodCriticalPods": critical.String()}})
 	h.must(h.node.AddStaticPod("own.yaml", staticManifest("own", "http", "port=8080")))
 	web, dns := app("web", "stubborn"), app("dns", "sleep")
 	dns.Spec.PriorityClassName = "system-node-critical"
@@ -34,9 +35,10 @@ func TestAMachineThatGoesDownWaitsForItsPods(t *testing.T) {
 	h.must(machine.Prepare(true))
 	h.awaitHeld(machine, 0)
 	// For no period to its end, neither the pods' nor that in which the apiserver hears.
-	if took := time.Since(began); took > 9*time.Second {
+	if took := time.Since(began); took > critical {
 		t.Errorf("the machine waited for %s", took)
 	}
+	h.wantNoPeriodOver()
 	ends := map[string]time.Time{}
 	for _, name := range []string{"web", "dns"} {
 		// At once: nobody is there any more who could tell the apiserver.
@@ -108,6 +110,24 @@ func (h *house) wantShutDown(p *corev1.Pod) (at time.Time) {
 		at = c.State.Terminated.FinishedAt.Time
 	}
 	return at
+}
+
+// wantNoPeriodOver wants the node not to have waited for anything in vain until now.
+func (h *house) wantNoPeriodOver() {
+	h.Helper()
+	if onKubelet() {
+		return
+	}
+	log, err := os.ReadFile(h.node.Processes["run"].LogFile())
+	h.must(err)
+	for _, over := range []string{"The time of the pods of a priority is over", "The machine goes down before the apiserver has heard"} {
+		if strings.Contains(string(log), over) {
+			h.Errorf("the log says: %s", over)
+		}
+	}
+	if !strings.Contains(string(log), "The pods of a priority are ended") {
+		h.Error("the log does not tell of the shutdown: its words have changed")
+	}
 }
 
 // notReadyFor says whether the Node is not ready for this reason.
