@@ -3,7 +3,7 @@
 // It owns the calls of golang.org/x/sys/unix that podsync makes where a FUSE or network
 // filesystem may lie: the Go runtime sends signals to its own threads (SIGURG), and a server
 // that is told of them may answer EINTR. It must never repeat a call that closes something,
-// and never wait in between.
+// never wait in between, and never go on with a server that answers nothing else.
 package eintr
 
 import (
@@ -12,22 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Do repeats a call for as long as it was interrupted.
+// often is how often a call is made at most: the runtime's signals come every 10 ms, so
+// that a call which they interrupt goes on for minutes.
+const often = 10_000
+
+// Do repeats a call for as long as it was interrupted. EINTR: it was each of many times.
 func Do(call func() error) error {
-	for {
-		if err := call(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
+	_, err := Get(func() (struct{}, error) { return struct{}{}, call() })
+	return err
 }
 
 // Get is Do of a call that answers something.
-func Get[T any](call func() (T, error)) (T, error) {
-	for {
-		if got, err := call(); !errors.Is(err, unix.EINTR) {
-			return got, err
+func Get[T any](call func() (got T, err error)) (got T, err error) {
+	for range often {
+		if got, err = call(); !errors.Is(err, unix.EINTR) {
+			break
 		}
 	}
+	return got, err
 }
 
 // Open is unix.Open.

@@ -31,6 +31,13 @@ func TestACallIsRepeatedUntilItIsNotInterrupted(t *testing.T) {
 	}
 }
 
+func TestAServerThatAnswersNothingElseIsNotAskedForEver(t *testing.T) {
+	calls := 0
+	if err := Do(func() error { calls++; return unix.EINTR }); !errors.Is(err, unix.EINTR) || calls != often {
+		t.Errorf("after %d calls: %v, want EINTR after %d", calls, err, often)
+	}
+}
+
 func TestNoCallShowsThatAServerWasInterrupted(t *testing.T) {
 	s := fakefuse.Mount(t)
 	if err := os.Symlink("dir", filepath.Join(s.Dir, "link")); err != nil {
