@@ -2,7 +2,6 @@ package evict
 
 import (
 	"context"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -107,25 +106,30 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.U
 	}
 	held, sure, alone := l.held(ctx), map[types.UID][]eviction.Unlinked{}, map[types.UID][]eviction.Unlinked{}
 	var waited []*v1.Pod
-	figures, known, least, anew := w.figures, eviction.Figures{}, eviction.Figures{}, maps.Clone(w.figures)
+	whole, figures, anew := w.figures, eviction.Figures{}, eviction.Figures{}
+	known, least, older := eviction.Figures{}, eviction.Figures{}, map[types.UID]bool{}
 	pods = w.asked
 	for _, pod := range pods {
-		uid := pod.UID
+		uid, is := pod.UID, whole[string(pod.UID)]
 		s := l.suspects[uid]
 		s.asked, s.late, s.next = true, w.late[uid], time.Now().Add(w.rest)
 		s.slow = s.slow || s.late && unsure[uid]
 		files := eviction.Least(s.files, eviction.Whole(held[uid]))
+		fresh, all := eviction.LayersSince(is, s.since)
+		if older[uid] = !all; !all && time.Since(s.since) > seldom {
+			s.next = time.Now().Add(seldom) // the runtime takes that long for it
+		}
 		if s.late { // A file may count in a directory, too, that was walked before it was removed.
 			s.next = time.Now().Add(seldom)
 			if time.Since(s.since) > longestDoubt {
-				waited, known[string(uid)] = append(waited, pod), figures[string(uid)]
-				least[string(uid)] = eviction.LeastFigures(pod, s.figures, figures[string(uid)])
+				waited, known[string(uid)] = append(waited, pod), is
+				least[string(uid)], _ = eviction.LayersSince(eviction.LeastFigures(pod, s.figures, is), s.since)
 			}
-			figures[string(uid)] = eviction.LayersAlone(figures[string(uid)])
+			figures[string(uid)] = eviction.LayersAlone(fresh)
 		} else {
-			alone[uid] = eviction.Weighed(files, figures[string(uid)], s.since)
-			s.figures = eviction.LeastFigures(pod, s.figures, figures[string(uid)])
-			figures[string(uid)] = s.figures
+			alone[uid], anew[string(uid)] = eviction.Weighed(files, is, s.since), fresh
+			s.figures = eviction.LeastFigures(pod, s.figures, is)
+			figures[string(uid)], _ = eviction.LayersSince(s.figures, s.since)
 		}
 		l.suspects[uid] = s
 		sure[uid] = eviction.Weighed(files, figures[string(uid)], s.since)
@@ -138,8 +142,8 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.U
 			s.walks = 0
 		}
 		l.suspects[pod.UID] = s
-		if !s.late && !over(out, pod) { // It begins anew: what it has may grow.
-			l.suspects[pod.UID] = suspect{since: time.Now(), files: eviction.Whole(held[pod.UID]), figures: anew[string(pod.UID)], asked: true, next: s.next, walks: s.walks}
+		if !s.late && !older[pod.UID] && !over(out, pod) { // It begins anew: what it has may grow.
+			l.suspects[pod.UID] = suspect{since: time.Now(), files: eviction.Whole(held[pod.UID]), figures: whole[string(pod.UID)], asked: true, next: s.next, walks: s.walks}
 		}
 	}
 	out = slices.DeleteFunc(out, l.onceMore)

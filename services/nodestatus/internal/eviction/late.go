@@ -26,8 +26,7 @@ func (l Late) With(figures Figures, since time.Time) Late {
 	}
 	for uid, pod := range figures {
 		for i := range pod.Containers {
-			c := &pod.Containers[i]
-			if f := c.Rootfs; f != nil && !ended(c) && !f.Time.IsZero() && f.Time.Time.Before(since.Truncate(time.Second)) {
+			if olderLayer(&pod.Containers[i], since) {
 				layers[types.UID(uid)] = true
 			}
 		}

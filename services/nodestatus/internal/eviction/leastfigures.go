@@ -1,6 +1,8 @@
 package eviction
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
@@ -40,12 +42,46 @@ func LeastFigures(pod *v1.Pod, first, second *statsapi.PodStats) *statsapi.PodSt
 		}
 		c.Rootfs, c.Logs = leastCopy(was.Rootfs, c.Rootfs, &less), leastCopy(was.Logs, c.Logs, &less)
 	}
-	if e := second.EphemeralStorage; e != nil && e.UsedBytes != nil {
-		all := *e
-		left := *e.UsedBytes - min(*e.UsedBytes, less)
-		all.UsedBytes, out.EphemeralStorage = &left, &all
-	}
+	out.EphemeralStorage = without(second.EphemeralStorage, less)
 	return &out
+}
+
+// without is a pod's ephemeral storage less so much.
+func without(all *statsapi.FsStats, less uint64) *statsapi.FsStats {
+	if all == nil || all.UsedBytes == nil {
+		return all
+	}
+	out := *all
+	left := *all.UsedBytes - min(*all.UsedBytes, less)
+	out.UsedBytes = &left
+	return &out
+}
+
+// LayersSince are a pod's figures in which the layers that were not weighed since a time have nothing:
+// in a sum with what was measured later, what was moved out of one would count twice. That of a
+// container that has ended may be as old as its end. nil of nil; the figures are not changed. whole: no
+// layer was left out.
+func LayersSince(s *statsapi.PodStats, since time.Time) (_ *statsapi.PodStats, whole bool) {
+	if s == nil {
+		return nil, true
+	}
+	out, less, none := *s, uint64(0), uint64(0)
+	out.Containers = append([]statsapi.ContainerStats(nil), s.Containers...)
+	for i := range out.Containers {
+		c := &out.Containers[i]
+		if olderLayer(c, since) {
+			c.Rootfs = leastCopy(&statsapi.FsStats{UsedBytes: &none}, c.Rootfs, &less)
+		}
+	}
+	out.EphemeralStorage = without(s.EphemeralStorage, less)
+	return &out, less == 0
+}
+
+// olderLayer says whether a container's layer may have changed since it was weighed, which was before
+// a time. Times of figures are to the second.
+func olderLayer(c *statsapi.ContainerStats, since time.Time) bool {
+	f := c.Rootfs
+	return f != nil && !ended(c) && !f.Time.IsZero() && f.Time.Time.Before(since.Truncate(time.Second))
 }
 
 // summed says whether a volume is part of its pod's ephemeral storage; one that the pod does not name

@@ -2,8 +2,10 @@ package eviction
 
 import (
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -38,6 +40,36 @@ func TestNoDirectoryHasMoreThanItHadAndTheSumIsLessByThat(t *testing.T) {
 	bare := &statsapi.PodStats{Containers: []statsapi.ContainerStats{{Name: "c"}, {Name: "new", Rootfs: of(1)}}}
 	if got := LeastFigures(spec, first, bare); got.Containers[0].Rootfs != nil || *got.Containers[1].Rootfs.UsedBytes != 1 || got.EphemeralStorage != nil {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestOfALayerThatWasNotWeighedSinceASumHasNothing(t *testing.T) {
+	since := time.Date(2026, 11, 28, 7, 0, 0, 5e8, time.UTC)
+	of := func(n uint64, at time.Time) *statsapi.FsStats {
+		return &statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: &n}
+	}
+	pod := func(layer *statsapi.FsStats) *statsapi.PodStats {
+		all := uint64(9)
+		return &statsapi.PodStats{Containers: []statsapi.ContainerStats{{Name: "c", CPU: &statsapi.CPUStats{}, Rootfs: layer, Logs: of(3, since)}}, EphemeralStorage: &statsapi.FsStats{UsedBytes: &all}}
+	}
+	for name, c := range map[string]struct {
+		at          time.Time
+		layer, both uint64
+	}{
+		"a second before": {since.Add(-time.Second), 0, 4}, "to the second": {since.Truncate(time.Second), 5, 9},
+		"since": {since.Add(time.Second), 5, 9}, "of an older stats, without a time": {time.Time{}, 5, 9},
+	} {
+		given := pod(of(5, c.at))
+		got, whole := LayersSince(given, since)
+		if *got.Containers[0].Rootfs.UsedBytes != c.layer || *got.EphemeralStorage.UsedBytes != c.both || *got.Containers[0].Logs.UsedBytes != 3 || whole != (c.layer == 5) {
+			t.Errorf("%s: the layer has %d, all %d, whole: %v", name, *got.Containers[0].Rootfs.UsedBytes, *got.EphemeralStorage.UsedBytes, whole)
+		}
+		if *given.Containers[0].Rootfs.UsedBytes != 5 || *given.EphemeralStorage.UsedBytes != 9 {
+			t.Errorf("%s: what was given has changed", name)
+		}
+	}
+	if got, whole := LayersSince(nil, since); got != nil || !whole {
+		t.Error("of nothing")
 	}
 }
 

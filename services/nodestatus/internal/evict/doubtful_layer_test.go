@@ -1,0 +1,83 @@
+package evict
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/internal/threshold"
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
+)
+
+// seldomWeighed is stats with a pod whose layer was weighed before the test, and from weighed on
+// has each time the figure of takes ago; its volume is walked at once.
+type seldomWeighed struct {
+	*world
+	weighed     time.Time
+	takes       time.Duration
+	layer, more uint64 // in the layer, and in the volume
+}
+
+func (r *seldomWeighed) summary() *statsapi.Summary {
+	now, whole, sum := time.Now(), uint64(capacity), r.layer+r.more
+	at := r.weighed.Add(-48 * time.Hour)
+	if now.After(r.weighed) {
+		at = now.Add(-r.takes)
+	}
+	of := func(n uint64, at time.Time) *statsapi.FsStats {
+		return &statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: &n, CapacityBytes: &whole}
+	}
+	return &statsapi.Summary{Pods: []statsapi.PodStats{{
+		PodRef:           statsapi.PodReference{UID: "mover"},
+		Containers:       []statsapi.ContainerStats{{Name: "a", CPU: &statsapi.CPUStats{}, Logs: of(0, now), Rootfs: of(r.layer, at)}},
+		VolumeStats:      []statsapi.VolumeStats{{Name: "v", FsStats: *of(r.more, now)}},
+		EphemeralStorage: of(sum, now),
+	}}}
+}
+
+func (r *seldomWeighed) Weighed(context.Context) (*statsapi.Summary, map[types.UID]bool, error) {
+	return r.summary(), nil, nil
+}
+
+func (r *seldomWeighed) Renewed(context.Context, time.Time, ...types.UID) (*statsapi.Summary, eviction.Late, error) {
+	return r.summary(), eviction.Late{Layers: map[types.UID]bool{"mover": true}}, nil
+}
+
+func (r *seldomWeighed) Unlinked(context.Context) (map[types.UID][]eviction.Unlinked, map[types.UID]bool, bool, error) {
+	return nil, nil, true, nil
+}
+
+func withLayer(p *v1.Pod) {
+	p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "a", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("100Mi")}}})
+	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+}
+
+// What it had in its layer it may have moved to its volume: it never had more than 80Mi.
+func TestALayerThatTheRuntimeDoesNotWeighIsInNoSum(t *testing.T) {
+	in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
+		w.loop.deps.Stats = &seldomWeighed{world: w, weighed: time.Now().Add(24 * time.Hour), layer: 80 * mi, more: 80 * mi}
+		w.pod("mover", 1, 0, withLayer)
+		w.pass(time.Hour)
+		w.wantStops("its layer's figure is older than the suspicion")
+	})
+}
+
+// However long the runtime takes for it: a layer of many files hides nothing.
+func TestALayerIsInTheSumAsSoonAsItIsWeighed(t *testing.T) {
+	for _, takes := range []time.Duration{0, 30 * time.Second, 3 * time.Minute} {
+		in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
+			w.loop.deps.Stats = &seldomWeighed{world: w, weighed: time.Now().Add(5 * time.Minute), takes: takes, layer: 80 * mi, more: 80 * mi}
+			w.pod("mover", 1, 0, withLayer)
+			w.pass(5*time.Minute - time.Second)
+			w.wantStops("the layer was not weighed yet")
+			w.pass(5 * time.Minute)
+			w.wantStops("it has 160Mi of 100Mi, weighed "+takes.String()+" ago", "mover")
+		})
+	}
+}
