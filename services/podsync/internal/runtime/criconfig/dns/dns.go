@@ -83,14 +83,13 @@ func Parse(r io.Reader) (Host, error) {
 				}
 			}
 		case "options":
-			for _, o := range fields[1:] {
-				h.Options = setOption(h.Options, o)
-			}
+			h.Options = append(h.Options, fields[1:]...)
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return Host{}, fmt.Errorf("resolver configuration: %w", err)
 	}
+	h.Options = lastOfEach(h.Options)
 	return h, nil
 }
 
@@ -207,18 +206,23 @@ func mergeOptions(options []string, more []v1.PodDNSConfigOption) []string {
 		if o.Value != nil && *o.Value != "" {
 			text += ":" + *o.Value
 		}
-		options = setOption(options, text)
+		options = append(options, text)
 	}
-	return options
+	return lastOfEach(options)
 }
 
-// setOption adds an option in place of those of its name.
-func setOption(options []string, option string) []string {
-	name, _, _ := strings.Cut(option, ":")
-	return append(slices.DeleteFunc(options, func(have string) bool {
-		other, _, _ := strings.Cut(have, ":")
-		return other == name
-	}), option)
+// lastOfEach keeps the last option of each name. A pod may have a hundred thousand.
+func lastOfEach(options []string) []string {
+	var kept []string
+	seen := make(map[string]bool, len(options))
+	for _, option := range slices.Backward(options) {
+		if name, _, _ := strings.Cut(option, ":"); !seen[name] {
+			seen[name] = true
+			kept = append(kept, option)
+		}
+	}
+	slices.Reverse(kept)
+	return kept
 }
 
 // limit cuts a configuration down to what resolvers take.

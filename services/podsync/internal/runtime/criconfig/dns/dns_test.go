@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/polylet/polylet/internal/testkit/cputime"
 )
 
 func TestAResolvConfIsRead(t *testing.T) {
@@ -23,6 +26,22 @@ func TestAResolvConfIsRead(t *testing.T) {
 	}
 	if _, err := Read("/nonexistent"); err == nil || !strings.Contains(err.Error(), "resolvConf") {
 		t.Errorf("err = %v, want it to name the setting", err)
+	}
+}
+
+func TestAPodsOptionsAreAsMuchWorkAsTheyAreMany(t *testing.T) {
+	const many = 100_000
+	pod := &v1.Pod{Spec: v1.PodSpec{DNSPolicy: v1.DNSNone, DNSConfig: &v1.PodDNSConfig{Nameservers: []string{"1.1.1.1"}}}}
+	for n := range many {
+		pod.Spec.DNSConfig.Options = append(pod.Spec.DNSConfig.Options, v1.PodDNSConfigOption{Name: fmt.Sprintf("%x", n)})
+	}
+	took := cputime.Of(t, func() {
+		if got, _, err := ForPod(Config{}, Host{}, pod); err != nil || len(got.Options) != many {
+			t.Errorf("%d options, %v", len(got.GetOptions()), err)
+		}
+	})
+	if took > 10*time.Second { // it was a minute, and is a tenth of a second
+		t.Errorf("that took %v of a processor", took)
 	}
 }
 
