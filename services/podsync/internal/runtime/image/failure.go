@@ -36,12 +36,15 @@ func failure(errs []error) error {
 
 // classify finds the waiting reason that a runtime gave in words, and says what it means.
 func classify(image string, err error) (word string, said error) {
-	for word, means := range map[string]string{ErrRegistry: "the registry is unavailable", ErrSignature: "the signature validation failed"} {
-		switch rest, first := strings.CutPrefix(err.Error(), word); {
-		case first:
-			return word, failed{text: fmt.Sprintf("image pull failed for %s because %s%s", image, means, rest), last: err}
-		case strings.Contains(rest, word):
-			return word, err
+	words := []struct{ word, means string }{{ErrRegistry, "the registry is unavailable"}, {ErrSignature, "the signature validation failed"}}
+	for _, w := range words {
+		if rest, first := strings.CutPrefix(err.Error(), w.word); first {
+			return w.word, failed{text: fmt.Sprintf("image pull failed for %s because %s%s", image, w.means, rest), last: err}
+		}
+	}
+	for _, w := range words {
+		if strings.Contains(err.Error(), w.word) {
+			return w.word, err
 		}
 	}
 	return ErrImagePull, err

@@ -22,6 +22,8 @@ func TestWhyAnImageIsNotPulledIsSaidInTheRuntimesWords(t *testing.T) {
 		{[]error{unknown("a"), unknown("a")}, "a", ErrImagePull, "a"},
 		{[]error{unknown("RegistryUnavailable: 503")}, "RegistryUnavailable: 503", ErrRegistry, "image pull failed for busybox because the registry is unavailable: 503"},
 		{[]error{unknown("SignatureValidationFailed")}, "SignatureValidationFailed", ErrSignature, "image pull failed for busybox because the signature validation failed"},
+		{[]error{unknown("SignatureValidationFailed: RegistryUnavailable")}, "SignatureValidationFailed: RegistryUnavailable", ErrSignature, "image pull failed for busybox because the signature validation failed: RegistryUnavailable"},
+		{[]error{unknown("of a: SignatureValidationFailed, of b: RegistryUnavailable")}, "of a: SignatureValidationFailed, of b: RegistryUnavailable", ErrRegistry, "of a: SignatureValidationFailed, of b: RegistryUnavailable"},
 		{[]error{errors.New("pull: RegistryUnavailable")}, "pull: RegistryUnavailable", ErrRegistry, "pull: RegistryUnavailable"},
 	} {
 		err := failure(c.errs)
