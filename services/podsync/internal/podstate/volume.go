@@ -46,6 +46,23 @@ func InStep(step string, err error) error {
 	return &VolumeStep{Step: step, Err: err}
 }
 
+// WaitForAttach is the step in which a volume's attachment is awaited.
+const WaitForAttach = "MountVolume.WaitForAttach"
+
+// OfDevice says of an error in a step of a mount that it is in that of a device, which is
+// mapped and not mounted.
+func OfDevice(err error) error {
+	step := (*VolumeStep)(nil)
+	if !errors.As(err, &step) {
+		return err
+	}
+	name, mounts := strings.CutPrefix(step.Step, "MountVolume.")
+	if !mounts {
+		return err
+	}
+	return &VolumeStep{Step: "MapVolume." + name, Err: step.Err, Whole: step.Whole}
+}
+
 // Error implements error.
 func (e *VolumeStep) Error() string { return e.Step + ": " + e.Err.Error() }
 
@@ -107,7 +124,7 @@ func (e VolumeErrors) Unattachable() (message string, is bool) {
 	for _, one := range e {
 		all = append(all, one.Volume)
 		step := (*VolumeStep)(nil)
-		if errors.As(one.Err, &step) && step.Step == "MountVolume.WaitForAttach" {
+		if errors.As(one.Err, &step) && strings.HasSuffix(step.Step, ".WaitForAttach") {
 			unattached = append(unattached, one.Volume)
 		}
 		is = is || errors.Is(one.Err, ErrNoRoomToAttach)

@@ -18,7 +18,7 @@ import (
 // asWaitForAttach says of an error that it is of the attachment, in the words that people
 // know.
 func asWaitForAttach(err error) error {
-	return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
+	return &podstate.VolumeStep{Step: podstate.WaitForAttach, Err: err}
 }
 
 // errNoController is why a node attaches nothing. A kubelet does not either, since CSI

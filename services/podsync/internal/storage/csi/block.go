@@ -93,7 +93,7 @@ func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at bl
 	}
 	p, err := c.publication(asking, w, driver, object)
 	if err != nil {
-		return nil, podstate.InStep("MapVolume.SetUpDevice", err)
+		return nil, podstate.OfDevice(podstate.InStep("MapVolume.SetUpDevice", err))
 	}
 	p.group, p.target = nil, at.publish
 	before := isLink(w.dir)

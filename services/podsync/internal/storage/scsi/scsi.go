@@ -161,7 +161,7 @@ func (v *Volumes) Attach(ctx context.Context, r volume.Request) error {
 		return err
 	}
 	if err := v.deps.InUse.Hold(ctx, r.Pod, w.disk.unique(), w.inline, v.stands(w)); err != nil {
-		return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
+		return &podstate.VolumeStep{Step: podstate.WaitForAttach, Err: err}
 	}
 	return nil
 }

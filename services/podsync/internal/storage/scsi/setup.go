@@ -76,7 +76,7 @@ func (v *Volumes) mountForAll(ctx context.Context, w *wanted, p place) error {
 	}
 	device, err := v.attach(ctx, w, p)
 	if err != nil {
-		return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
+		return &podstate.VolumeStep{Step: podstate.WaitForAttach, Err: err}
 	}
 	options := w.options
 	if w.readOnly {
@@ -90,7 +90,7 @@ func (v *Volumes) mountForAll(ctx context.Context, w *wanted, p place) error {
 	}
 	if w.inline {
 		if err := v.guard(ctx, w, p, device); err != nil {
-			return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
+			return &podstate.VolumeStep{Step: podstate.WaitForAttach, Err: err}
 		}
 	}
 	if err := v.deps.Mounter.Device(ctx, device, p.path, w.fsType, options); err != nil {

@@ -90,7 +90,10 @@ func (s *Set) claimed(ctx context.Context, r *Request, ref claims.Reference) (st
 
 // attach waits until a volume is attached to the node, if it is one that has to be, and
 // says where it lies.
-func (s *Set) attach(ctx context.Context, r *Request) error {
+func (s *Set) attach(ctx context.Context, r *Request) (err error) {
+	if claims.IsDevice(r.PV) {
+		defer func() { err = podstate.OfDevice(err) }()
+	}
 	if claims.IsDisk(r.PV) {
 		return s.attachDisk(ctx, r)
 	}

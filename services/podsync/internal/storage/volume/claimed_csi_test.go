@@ -3,8 +3,10 @@ package volume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -236,6 +238,25 @@ func TestThatADeviceForOnePodIsAnothersIsSaidOfItsMapping(t *testing.T) {
 	const want = `MapVolume.SetUpDevice failed for volume "pv" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`
 	if !errors.Is(err, claims.ErrInUse) || !errors.As(err, &failed) || err.Error() != want || failed.EventReason() != "FailedMapVolume" {
 		t.Errorf("%s: %v", failed.EventReason(), err)
+	}
+}
+
+func TestThatADeviceIsNotAttachedYetIsSaidOfItsMapping(t *testing.T) {
+	f, d := withAttacher(t)
+	pv, block := f.bind("c", "pv", csiPV()), v1.PersistentVolumeBlock
+	pv.Spec.VolumeMode = &block
+	pod := podWith(claimVolume("v", "c"))
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts, c.VolumeDevices = nil, []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
+	full := fmt.Errorf("not yet: %w", podstate.ErrNoRoomToAttach)
+	d.attach = &podstate.VolumeStep{Step: podstate.WaitForAttach, Err: full}
+	err := f.set.Setup(t.Context(), pod)
+	failed := podstate.VolumeErrors{}
+	if !errors.As(err, &failed) || failed.EventReason() != "FailedMapVolume" || err.Error() != `MapVolume.WaitForAttach failed for volume "pv" : `+full.Error() {
+		t.Errorf("%s: %v", failed.EventReason(), err)
+	}
+	if text, is := failed.Unattachable(); !is || !strings.Contains(text, "unattached volumes=[v]") {
+		t.Errorf("%v, %s", is, text)
 	}
 }
 
