@@ -36,7 +36,7 @@ const (
 	Refused  Outcome = "refused"
 )
 
-// Shortage is a threshold that is met, as users are told.
+// Shortage is a threshold that is met, as users are told. Of a pod's own limit Available is what it uses.
 type Shortage struct {
 	Signal, Threshold, Available string
 	Since                        time.Time
@@ -165,8 +165,12 @@ func (l *Loop) note(ctx context.Context, d Decision) {
 	if !l.kept.add(d) {
 		return
 	}
+	has := "available"
+	if eviction.IsLimit(d.Shortage.Signal) {
+		has = "used"
+	}
 	klog.FromContext(ctx).Info("Eviction decision", "outcome", d.Outcome, "signal", d.Shortage.Signal, "threshold", d.Shortage.Threshold,
-		"available", d.Shortage.Available, "pod", klog.KRef(d.Chosen.Namespace, d.Chosen.Name), "reason", d.Why, "candidates", len(d.Candidates)+d.More)
+		has, d.Shortage.Available, "pod", klog.KRef(d.Chosen.Namespace, d.Chosen.Name), "reason", d.Why, "candidates", len(d.Candidates)+d.More)
 }
 
 // bounded is what is kept of somebody else's words; whoever is told of them may take

@@ -9,7 +9,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-logr/logr/funcr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/threshold"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
@@ -121,4 +123,15 @@ func TestAShortageWhoseGracePeriodRunsIsShownWithItsEnd(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+func TestWhatAPodUsesOfItsLimitIsNotLoggedAsAvailable(t *testing.T) {
+	for signal, want := range map[string]string{"memory.available": `"available"="150Mi"`, "ephemeralpodfs.limit": `"used"="150Mi"`, "emptydirfs.limit": `"used"="150Mi"`, "ephemeralcontainerfs.limit": `"used"="150Mi"`} {
+		var said []string
+		ctx := klog.NewContext(context.Background(), funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
+		(&Loop{}).note(ctx, Decision{Shortage: Shortage{Signal: signal, Available: "150Mi"}, Outcome: Evicted})
+		if len(said) != 1 || !strings.Contains(said[0], want) || strings.Count(said[0], "150Mi") != 1 {
+			t.Errorf("%s: %q, want %s", signal, said, want)
+		}
+	}
 }

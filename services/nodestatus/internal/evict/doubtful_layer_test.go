@@ -2,6 +2,7 @@ package evict
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +79,9 @@ func TestALayerIsInTheSumAsSoonAsItIsWeighed(t *testing.T) {
 			w.wantStops("the layer was not weighed yet")
 			w.pass(5 * time.Minute)
 			w.wantStops("it has 160Mi of 100Mi, weighed "+takes.String()+" ago", "mover")
+			if d := w.last(); !strings.HasSuffix(d.Why, "; volume v has 80Mi, the writable layer of container a has 80Mi") {
+				t.Errorf("where it has them is told as %q", d.Why)
+			}
 		})
 	}
 }

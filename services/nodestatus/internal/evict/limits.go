@@ -90,6 +90,9 @@ func (l *Loop) endBreaches(ctx context.Context) {
 			Shortage: Shortage{Signal: b.Signal, Threshold: b.Limit, Available: b.Used, Hard: true}, Chosen: ref(b.Pod), Grace: eviction.Immediate,
 			Why: "it uses more local storage than it may: " + b.Message,
 		}
+		if parts := eviction.Parts(b.Pod, found.figures[string(b.Pod.UID)]); b.Sum && parts != "" {
+			d.Why += "; " + parts
+		}
 		d.holds(b.Unlinked)
 		l.stop(ctx, &stopping{
 			pod: b.Pod, kind: pressure.Disk, limit: true, grace: eviction.Immediate, figures: found.figures[string(b.Pod.UID)], signal: b.Signal,

@@ -21,6 +21,11 @@ const (
 	containerLimit = "ephemeralcontainerfs.limit"
 )
 
+// IsLimit says whether a signal is a pod's own limit, and not what a node is short of.
+func IsLimit(signal string) bool {
+	return signal == emptyDirLimit || signal == podLimit || signal == containerLimit
+}
+
 // Breach is a pod that uses more local storage than it may.
 type Breach struct {
 	Pod *v1.Pod
