@@ -84,7 +84,7 @@ func claimAdvice(c podstate.VolumeCause) string {
 	case podstate.VolumeOthersPod:
 		return "a claim has the name that this pod's own is to have: delete it if nobody needs it, and the pod's is made, or give the volume or the pod another name"
 	case podstate.VolumeInUse:
-		return "only one pod at a time may have this volume: delete the pod that has it, or wait for its end; it is tried again by itself"
+		return "only one pod at a time may have this volume: delete the pod that has it, or wait for its end (polylet volumes names it; if none has it, one that is gone has left it below the pods directory, and the log of podsync says what keeps its volumes there); it is tried again by itself"
 	case podstate.VolumeMode:
 		return "name the volume in volumeDevices if its volumeMode is Block, and in volumeMounts if it is Filesystem, or use a claim of the other volumeMode"
 	case podstate.VolumeNoDevice:
