@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
@@ -32,7 +33,7 @@ func (g *Volumes) follow(ctx context.Context, pv string, seen *v1.PersistentVolu
 // followOne reads one claim until ctx is done.
 func (g *Volumes) followOne(ctx context.Context, pv string, st *state, seen string, growing bool) {
 	retry := backoff.New(backoff.Config{Initial: 500 * time.Millisecond, Max: 2 * time.Minute, Jitter: 0.1})
-	soon, failing := time.Duration(0), false
+	soon, said := time.Duration(0), reason.Said{}
 	wait := g.seldom()
 	if growing {
 		soon, wait = g.cfg.Soon, g.cfg.Soon
@@ -46,14 +47,19 @@ func (g *Volumes) followOne(ctx context.Context, pv string, st *state, seen stri
 			return
 		}
 		now, growing, err := g.look(ctx, pv, st, seen)
+		if err == nil && now != seen { // else the claim could not even be read
+			if lasted, was := said.Good(); was {
+				klog.FromContext(ctx).Info("A volume that could not be grown has grown, or need not any more", "volume", pv, "after", lasted)
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			if !failing {
-				klog.FromContext(ctx).Info("A volume could not be grown; it is tried again by itself", "volume", pv, "err", err)
+			if since, tell := said.Failed(err); tell {
+				klog.FromContext(ctx).Info("A volume could not be grown; it is tried again by itself", "volume", pv, "since", since.Format(time.RFC3339), "err", err)
 			}
-			wait, failing = retry.Next(), true
+			wait = retry.Next()
 			continue
 		case !growing:
 			soon, wait = 0, g.seldom()
@@ -63,7 +69,7 @@ func (g *Volumes) followOne(ctx context.Context, pv string, st *state, seen stri
 			soon = min(soon+soon/2, g.cfg.Again)
 			wait = soon
 		}
-		seen, failing = now, false
+		seen = now
 		retry.Reset()
 	}
 }
