@@ -23,6 +23,7 @@ import (
 	"github.com/polylet/polylet/internal/testkit/fakecsi"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -130,7 +131,8 @@ type bench struct {
 
 	mu     sync.Mutex
 	faults map[string]func(ctx context.Context) error
-	disks  Disks // of a podsync that is started anew
+	disks  Disks // of a podsync that is started anew, as is
+	counts *metrics.Metrics
 }
 
 func (b *bench) fault(at string, f func(ctx context.Context) error) {
@@ -188,7 +190,7 @@ func newBench(t *testing.T, change func(*fakecsi.Config)) *bench {
 // restarted is a podsync that knows nothing but what is on the disk.
 func (b *bench) restarted(t *testing.T) *Volumes {
 	t.Helper()
-	c := New(Config{RootDir: b.root, NodeName: "n1", Timeout: time.Minute}, Deps{Objects: b.cluster, Tokens: fixedTokens{}, Node: &b.node, Mounter: b.mounts, Pods: b.woken, Disks: b.disks})
+	c := New(Config{RootDir: b.root, NodeName: "n1", Timeout: time.Minute}, Deps{Objects: b.cluster, Tokens: fixedTokens{}, Node: &b.node, Mounter: b.mounts, Pods: b.woken, Disks: b.disks, Metrics: b.counts})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

@@ -127,6 +127,8 @@ type Volumes struct {
 	// settling are the volumes of which somebody looks whether they are to be unstaged,
 	// each with what has it looked at anew.
 	settling map[volumeID]wake.Signal
+	// unsettled are those of them that could not be, each with what was the last to fail.
+	unsettled map[volumeID]Unsettled
 }
 
 // volumeID names a volume on the node, whatever pods have it.
@@ -172,7 +174,7 @@ func New(cfg Config, deps Deps) *Volumes {
 	if deps.Dial == nil {
 		deps.Dial = peer.Dial
 	}
-	c := &Volumes{cfg: cfg, deps: deps, volumes: map[volumeID]*state{}, settling: map[volumeID]wake.Signal{}, inUse: newInUse(cfg.Epoch)}
+	c := &Volumes{cfg: cfg, deps: deps, volumes: map[volumeID]*state{}, settling: map[volumeID]wake.Signal{}, unsettled: map[volumeID]Unsettled{}, inUse: newInUse(cfg.Epoch)}
 	c.drivers = newDrivers(cfg, func(driver string, uids []types.UID) {
 		if deps.Pods != nil && len(uids) > 0 {
 			deps.Pods.ObjectsChanged(uids)

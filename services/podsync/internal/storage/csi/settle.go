@@ -8,6 +8,7 @@ import (
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/wake"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 )
 
 // settleSoon has it looked whether a volume is to be unstaged, again and again until it is
@@ -43,25 +44,37 @@ func (c *Volumes) settleAgain(driver string) {
 // settleOne settles one volume, until that is done and nobody asks for it again.
 func (c *Volumes) settleOne(id volumeID, again <-chan struct{}) {
 	retry := backoff.New(backoff.Config{Initial: 500 * time.Millisecond, Max: 2 * time.Minute, Jitter: 0.1})
-	failing := false
+	log := klog.FromContext(c.life).WithValues("driver", id.driver, "volume", id.handle)
+	var said reason.Said
 	for {
 		err := c.settle(c.life, id)
+		if err == nil {
+			c.isSettled(id)
+			if lasted, was := said.Good(); was {
+				log.Info("A volume that could not be unstaged is settled: it is unstaged, or a pod of the node has it again", "after", lasted)
+			}
+		}
 		done, asked := c.settled(id, err, again)
 		if done {
 			return
 		}
-		if (err != nil) != failing {
-			failing = err != nil
-			if log := klog.FromContext(c.life).WithValues("driver", id.driver, "volume", id.handle); failing {
-				log.Info("A volume that no pod of the node has cannot be unstaged; it is tried again by itself", "err", err)
-			} else {
-				log.Info("A volume that could not be unstaged is settled")
-			}
-		}
-		if err == nil || asked {
+		if err == nil {
 			continue
 		}
-		timer := time.NewTimer(retry.Next())
+		wait := time.Duration(0)
+		if !asked {
+			wait = retry.Next()
+		}
+		since, tell := said.Failed(err)
+		c.notSettled(id, err, since, time.Now().Add(wait))
+		if tell {
+			log.Info("A volume that no pod of the node has cannot be unstaged; it is tried again by itself, and until then the node says that it is in use, which may keep it from a pod of another node",
+				"since", since.Format(time.RFC3339), "advice", unsettledAdvice(err), "err", err)
+		}
+		if asked {
+			continue
+		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-again:

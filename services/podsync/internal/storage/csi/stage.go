@@ -120,32 +120,40 @@ func (c *Volumes) unstage(ctx context.Context, st *state, id volumeID) error {
 // askToUnstage has the driver unstage a volume, if it stages any. Once it is asked nobody
 // knows what is staged, if it fails: a pod that comes then has the volume staged anew.
 // migrated: a volume of before CSI lies there, by what is on the disk. The call itself is
-// counted as of any other, as by the kubelet.
+// counted as of any other, as by the kubelet; that there is nobody to call is a failure, too,
+// of the driver that has staged it.
 func (c *Volumes) askToUnstage(ctx context.Context, st *state, id volumeID, target string, migrated bool) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
-	driver, err := c.drivers.find(id.driver)
-	if err != nil {
-		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to create newCsiDriverClient: %w; start the driver on this node; if it is gone for good, unmount %s and remove its directory by hand", id.handle, err, target)
-	}
-	can, err := driver.Abilities(ctx)
-	if err != nil {
-		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set: %w", id.handle, err)
-	}
-	if !can.StageUnstage {
-		return nil
-	}
-	st.staged[target] = false
 	operation, began := "unmount_device", time.Now()
 	if strings.HasPrefix(target, c.devices()+"/") {
 		operation = "unmap_device"
 	}
-	err = driver.Unstage(ctx, id.handle, target)
-	c.deps.Metrics.Volume(operation, "kubernetes.io/csi:"+id.driver, migrated || st.migrated, began, err)
-	if err != nil {
-		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
+	asked, err := c.askToUnstageAt(ctx, st, id, target)
+	if asked || err != nil {
+		c.deps.Metrics.Volume(operation, "kubernetes.io/csi:"+id.driver, migrated || st.migrated, began, err)
 	}
-	return nil
+	return err
+}
+
+// askToUnstageAt is askToUnstage uncounted; asked: the driver stages, and was asked.
+func (c *Volumes) askToUnstageAt(ctx context.Context, st *state, id volumeID, target string) (asked bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	driver, err := c.drivers.find(id.driver)
+	if err != nil {
+		return false, fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to create newCsiDriverClient: %w; start the driver on this node; if it is gone for good, unmount %s and remove its directory by hand", id.handle, err, target)
+	}
+	can, err := driver.Abilities(ctx)
+	if err != nil {
+		return false, fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set: %w", id.handle, err)
+	}
+	if !can.StageUnstage {
+		return false, nil
+	}
+	st.staged[target] = false
+	if err := driver.Unstage(ctx, id.handle, target); err != nil {
+		return true, fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
+	}
+	return true, nil
 }
 
 // unstageRest has the driver end what this process has staged and nothing on the disk

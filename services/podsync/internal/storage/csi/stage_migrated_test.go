@@ -15,8 +15,8 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
-// isMigrated is what is counted of an operation, by the label migrated.
-func isMigrated(t *testing.T, reg *prometheus.Registry, operation string) map[string]uint64 {
+// isMigrated is what is counted of an operation that ended so, by the label migrated.
+func isMigrated(t *testing.T, reg *prometheus.Registry, operation, status string) map[string]uint64 {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
@@ -29,7 +29,7 @@ func isMigrated(t *testing.T, reg *prometheus.Registry, operation string) map[st
 			for _, l := range series.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			if f.GetName() == "storage_operation_duration_seconds" && labels["operation_name"] == operation && labels["status"] == "success" {
+			if f.GetName() == "storage_operation_duration_seconds" && labels["operation_name"] == operation && labels["status"] == status {
 				counted[labels["migrated"]] += series.GetHistogram().GetSampleCount()
 			}
 		}
@@ -89,18 +89,18 @@ func (o *ofBeforeCSI) end(t *testing.T) {
 // count has what is done from now on counted.
 func (o *ofBeforeCSI) count(again bool, t *testing.T) *prometheus.Registry {
 	t.Helper()
-	if again {
-		o.Volumes.mu.Lock()
-		o.Volumes.end() // else it goes on unstaging beside the next one
-		o.Volumes.mu.Unlock()
-		o.Volumes.work.Wait()
-		o.Volumes = o.restarted(t)
-	}
 	reg := prometheus.NewRegistry()
-	o.deps.Metrics = metrics.New(reg)
-	if again {
-		o.register(t)
+	o.counts = metrics.New(reg)
+	if !again {
+		o.deps.Metrics = o.counts
+		return reg
 	}
+	o.Volumes.mu.Lock()
+	o.Volumes.end() // else it goes on unstaging beside the next one
+	o.Volumes.mu.Unlock()
+	o.Volumes.work.Wait()
+	o.Volumes = o.restarted(t)
+	o.register(t)
 	return reg
 }
 
@@ -159,7 +159,7 @@ func TestThatAVolumeIsOfBeforeCSIIsKnownWhenItIsUnstaged(t *testing.T) {
 				if c.migrated {
 					want = "true"
 				}
-				if got := isMigrated(t, reg, operation); len(got) != 1 || got[want] == 0 {
+				if got := isMigrated(t, reg, operation, "success"); len(got) != 1 || got[want] == 0 {
 					t.Errorf("counted by migrated are %v, want %s", got, want)
 				}
 			})
