@@ -35,6 +35,8 @@ func newVolumesCommand() *cobra.Command {
 			return showVolumes(cmd.OutOrStdout(), resp.GetPods(), fullness(raw), time.Now())
 		})
 	cmd.Long = `Show the pods' volumes: how each stands, how full it is, and what it waits for.
+A row without a pod is a volume that no pod of this node has any more and that could not be unstaged:
+the node says that it is in use, and a pod of another node may wait for it.
 
 Drivers and servers are not asked: what is shown is what podsync knows and what stats has measured last.
 polylet explain tells the rest of a pod.`
@@ -91,9 +93,13 @@ func showVolumes(out io.Writer, pods []*podsyncv1.PodVolumeStates, full map[meas
 	for _, pod := range pods {
 		for _, v := range pod.GetVolumes() {
 			fs := full[measuredVolume{pod.GetPod().GetUid(), v.GetName()}]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", pod.GetPod().GetNamespace(), pod.GetPod().GetName(), v.GetName(),
+			waits := waitOf(v, now)
+			if pod.GetPod() == nil && v.GetHostPath() != "" { // what keeps it has to be looked for there
+				waits = fmt.Sprintf("at %s: %s", v.GetHostPath(), waits)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", orDash(pod.GetPod().GetNamespace()), orDash(pod.GetPod().GetName()), v.GetName(),
 				pluginOf(v), orDash(v.GetPvcName()), orDash(v.GetPvName()), lower(v.GetStanding().String(), "VOLUME_STANDING_"),
-				mebibytes(value(fs.UsedBytes)), mebibytes(value(fs.CapacityBytes)), orDash(waitOf(v, now)))
+				mebibytes(value(fs.UsedBytes)), mebibytes(value(fs.CapacityBytes)), orDash(waits))
 		}
 	}
 	return w.Flush()

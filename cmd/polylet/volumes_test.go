@@ -42,3 +42,16 @@ func TestVolumesShowHowFullTheyAreAndSinceWhenTheyWait(t *testing.T) {
 		t.Errorf("it says more than the gravest:\n%s", &out)
 	}
 }
+
+func TestAVolumeWithoutAPodIsShownWithWhereItIsStagedAndSinceWhenItFails(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var out strings.Builder
+	err := showVolumes(&out, []*podsyncv1.PodVolumeStates{{Volumes: []*podsyncv1.VolumeState{{
+		Name: "handle", Plugin: "kubernetes.io/csi", Driver: "csi.x", HostPath: "/staged", Standing: podsyncv1.VolumeStanding_VOLUME_STANDING_GOING,
+		Waits: []*podsyncv1.Wait{{Reason: "its driver is away", Since: timestamppb.New(now.Add(-time.Minute))}},
+	}}}}, nil, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has(t, out.String(), "- - handle csi.x - - going - - at /staged: its driver is away (for 60s)")
+}

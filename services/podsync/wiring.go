@@ -221,7 +221,7 @@ func (w *wiring) admission() gate.Config {
 // serve makes what answers RPCs.
 func (w *wiring) serve() (err error) {
 	w.server, err = server.New(server.Deps{
-		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi, Volumes: w.volumes,
+		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi, Volumes: w.volumes, Unsettled: w.csi,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources, Volumes: w.stale}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
 		Stops: stops{w.pods}, Pressure: w.setPressure, Reclaim: reclaims{w.pods, w.collector}, Shutdown: w.setShutdown,

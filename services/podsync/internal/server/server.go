@@ -90,6 +90,12 @@ type VolumesInUse interface {
 	InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolumeName, struct{}], error)
 }
 
+// Unsettled are the volumes that no pod has and that could not be taken from the node;
+// *csi.Volumes has it.
+type Unsettled interface {
+	Unsettled() []csi.Unsettled
+}
+
 // Volumes says how pods' volumes stand, and how full those of drivers are; *volume.Set has it.
 type Volumes interface {
 	Usage(ctx context.Context, uid types.UID, name string) (volume.Usage, error)
@@ -140,6 +146,8 @@ type Deps struct {
 	VolumesInUse VolumesInUse
 	// Volumes may be nil: GetVolumeUsage and ListVolumes are not served.
 	Volumes Volumes
+	// Unsettled may be nil: ListVolumes has the volumes of pods only.
+	Unsettled Unsettled
 	// CheckpointDir takes the archives of checkpointed containers.
 	CheckpointDir string
 	// FreePercent is how much of a directory's disk is free; statfs(2) when nil.

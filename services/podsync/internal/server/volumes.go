@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/explain"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -34,7 +35,26 @@ func (s *Server) ListVolumes(ctx context.Context, r *podsyncv1.ListVolumesReques
 	slices.SortFunc(resp.Pods, func(a, b *podsyncv1.PodVolumeStates) int {
 		return cmp.Or(cmp.Compare(a.Pod.GetNamespace(), b.Pod.GetNamespace()), cmp.Compare(a.Pod.GetName(), b.Pod.GetName()))
 	})
+	if left := s.withoutPod(); len(left) > 0 {
+		resp.Pods = append(resp.Pods, &podsyncv1.PodVolumeStates{Volumes: left})
+	}
 	return resp, nil
+}
+
+// withoutPod are the volumes that no pod has and that could not be taken from the node, each
+// with why.
+func (s *Server) withoutPod() (left []*podsyncv1.VolumeState) {
+	if s.deps.Unsettled == nil {
+		return nil
+	}
+	for _, v := range s.deps.Unsettled.Unsettled() {
+		why := podstate.Wait{Kind: "volume", Object: v.Handle, Reason: v.Why, Advice: v.Advice, Since: v.Since, Retry: v.Retry}
+		left = append(left, &podsyncv1.VolumeState{
+			Name: v.Handle, Plugin: v.Plugin, Driver: v.Driver, PvName: v.PV, Standing: podsyncv1.VolumeStanding_VOLUME_STANDING_GOING,
+			HostPath: v.Path, Device: v.Device, Waits: waitMessages([]podstate.Wait{why}),
+		})
+	}
+	return left
 }
 
 // volumesOf are the volumes of a pod, each with what it waits for.

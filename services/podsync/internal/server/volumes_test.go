@@ -3,16 +3,19 @@ package server
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -144,4 +147,40 @@ func TestAVolumeThatIsGoneWaitsForNothingOfAnothersName(t *testing.T) {
 			t.Errorf("%v: %v", progress, got)
 		}
 	}
+}
+
+// leftBehind is a volume that could not be unstaged.
+type leftBehind struct{ since time.Time }
+
+func (l leftBehind) Unsettled() []csi.Unsettled {
+	return []csi.Unsettled{{
+		Plugin: "kubernetes.io/csi", Driver: "csi.x", Handle: "h", Path: "/staged", PV: "pv", Device: true,
+		Why: "its driver is away", Advice: "start it", Since: l.since, Retry: l.since.Add(time.Hour),
+	}}
+}
+
+func TestVolumesThatCouldNotBeTakenFromTheNodeAreListedWithoutAPod(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		left := leftBehind{time.Now()}
+		r.server.deps.Volumes, r.server.deps.Unsettled = standing{ended: map[types.UID]bool{}}, left
+		pod := runningPod()
+		pod.Pod = pod.Pod.DeepCopy()
+		pod.Pod.Spec.Volumes = []v1.Volume{{Name: "v"}}
+		r.pods.Set(pod)
+		got, err := r.client.ListVolumes(t.Context(), &podsyncv1.ListVolumesRequest{})
+		if err != nil || len(got.GetPods()) != 2 || got.GetPods()[0].GetPod().GetName() != pod.Pod.Name || got.GetPods()[1].Pod != nil || len(got.GetPods()[1].GetVolumes()) != 1 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		want := &podsyncv1.VolumeState{
+			Name: "h", Plugin: "kubernetes.io/csi", Driver: "csi.x", PvName: "pv", HostPath: "/staged", Device: true, Standing: podsyncv1.VolumeStanding_VOLUME_STANDING_GOING,
+			Waits: []*podsyncv1.Wait{{Kind: "volume", Object: "h", Reason: "its driver is away", Advice: "start it", Since: timestamppb.New(left.since), RetryTime: timestamppb.New(left.since.Add(time.Hour))}},
+		}
+		if v := got.GetPods()[1].GetVolumes()[0]; !proto.Equal(v, want) {
+			t.Errorf("%v, want %v", v, want)
+		}
+		one, err := r.client.ListVolumes(t.Context(), &podsyncv1.ListVolumesRequest{Namespace: pod.Pod.Namespace, Name: pod.Pod.Name})
+		if err != nil || len(one.GetPods()) != 1 {
+			t.Errorf("of one pod: %v, %v", one, err)
+		}
+	})
 }

@@ -1759,7 +1759,9 @@ func (x *ListVolumesRequest) GetName() string {
 // Response of ListVolumes.
 type ListVolumesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Pods that have volumes, in order of namespace and name.
+	// Pods that have volumes, in order of namespace and name. Where all are listed, the last
+	// may have no pod: its volumes are those that could not be taken from the node after
+	// their pods' ends, which keeps them in Node.status.volumesInUse.
 	Pods          []*PodVolumeStates `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1805,9 +1807,10 @@ func (x *ListVolumesResponse) GetPods() []*PodVolumeStates {
 // PodVolumeStates is how the volumes of a pod stand.
 type PodVolumeStates struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose they are.
+	// Whose they are; unset for those of no pod.
 	Pod *PodRef `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
-	// In the order of the pod's spec, all of them.
+	// In the order of the pod's spec, all of them; those of no pod in order of plugin,
+	// driver and handle.
 	Volumes       []*VolumeState `protobuf:"bytes,2,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1860,7 +1863,8 @@ func (x *PodVolumeStates) GetVolumes() []*VolumeState {
 // VolumeState is how a volume stands.
 type VolumeState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name in the pod's spec.
+	// Name in the pod's spec; of no pod, what its driver calls it, or the rest of what
+	// Kubernetes calls it on a node after the plugin.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Plugin in the kubelet's words, e.g. kubernetes.io/csi.
 	Plugin string `protobuf:"bytes,2,opt,name=plugin,proto3" json:"plugin,omitempty"`
@@ -1873,7 +1877,7 @@ type VolumeState struct {
 	// How it stands.
 	Standing VolumeStanding `protobuf:"varint,6,opt,name=standing,proto3,enum=polylet.podsync.v1.VolumeStanding" json:"standing,omitempty"`
 	// Path on the host of the directory or of the link to the device; empty while there
-	// is none, and for what the runtime mounts.
+	// is none, and for what the runtime mounts. Of no pod, where it is staged.
 	HostPath string `protobuf:"bytes,7,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
 	// It is a block device.
 	Device bool `protobuf:"varint,8,opt,name=device,proto3" json:"device,omitempty"`

@@ -83,7 +83,8 @@ type PodSyncServiceClient interface {
 	// hangs delays the answers about its own volumes alone.
 	GetVolumeUsage(ctx context.Context, in *GetVolumeUsageRequest, opts ...grpc.CallOption) (*GetVolumeUsageResponse, error)
 	// ListVolumes lists the volumes of the node's pods, how each stands and what it waits
-	// for, from memory alone: no driver and no server is asked.
+	// for, and those that no pod has and that could not be taken from the node, from memory
+	// alone: no driver and no server is asked.
 	// UNIMPLEMENTED: an older podsync.
 	ListVolumes(ctx context.Context, in *ListVolumesRequest, opts ...grpc.CallOption) (*ListVolumesResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
@@ -511,7 +512,8 @@ type PodSyncServiceServer interface {
 	// hangs delays the answers about its own volumes alone.
 	GetVolumeUsage(context.Context, *GetVolumeUsageRequest) (*GetVolumeUsageResponse, error)
 	// ListVolumes lists the volumes of the node's pods, how each stands and what it waits
-	// for, from memory alone: no driver and no server is asked.
+	// for, and those that no pod has and that could not be taken from the node, from memory
+	// alone: no driver and no server is asked.
 	// UNIMPLEMENTED: an older podsync.
 	ListVolumes(context.Context, *ListVolumesRequest) (*ListVolumesResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.

@@ -49,7 +49,7 @@ func (c *Volumes) Unsettled() (all []Unsettled) {
 func (c *Volumes) notSettled(id volumeID, why error, since, retry time.Time) {
 	v := Unsettled{
 		Plugin: strings.TrimSuffix(uniquePrefix, "/"), Driver: id.driver, Handle: id.handle,
-		Why: why.Error(), Advice: unsettledAdvice(why), Since: since, Retry: retry,
+		Why: shortened(why.Error()), Advice: unsettledAdvice(why), Since: since, Retry: retry,
 	}
 	if id.driver == "" {
 		if kind, rest, has := strings.Cut(strings.TrimPrefix(id.handle, "kubernetes.io/"), "/"); has {
@@ -62,6 +62,17 @@ func (c *Volumes) notSettled(id volumeID, why error, since, retry time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unsettled[id] = v
+}
+
+// mostOfAWhy is how long a text may be that is kept, which has a driver's own words in it.
+const mostOfAWhy = 4 << 10
+
+// shortened is a text that can be kept and sent.
+func shortened(text string) string {
+	if len(text) > mostOfAWhy {
+		text = text[:mostOfAWhy] + " …"
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
 // isSettled forgets it.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -161,5 +162,13 @@ func TestVolumesThatCannotBeUnstagedAreShownInOneOrder(t *testing.T) {
 	}
 	if !slices.Equal(got, []string{"kubernetes.io/csi a 2", "kubernetes.io/csi b 1", "kubernetes.io/csi b 2", "kubernetes.io/fc  w", "kubernetes.io/iscsi  a"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestWhatADriverSaysOfAVolumeThatItDoesNotUnstageCanBeSent(t *testing.T) {
+	c := New(Config{}, Deps{})
+	c.notSettled(volumeID{driverOf, handleOf}, errors.New("\xff"+strings.Repeat("ä", 1<<20)), time.Now(), time.Now())
+	if why := c.Unsettled()[0].Why; !utf8.ValidString(why) || len(why) > mostOfAWhy+10 {
+		t.Errorf("%d bytes are kept, which can be sent: %v", len(why), utf8.ValidString(why))
 	}
 }
