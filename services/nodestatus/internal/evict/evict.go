@@ -188,6 +188,9 @@ type Loop struct {
 	// heldNext is when those are looked at again. Both belong to limits' own goroutine.
 	suspects map[types.UID]suspect
 	heldNext time.Time
+	// silent is how many looks in a row stats did not answer, and since when. They are limits', too.
+	silent      int
+	silentSince time.Time
 	// partial is since when podsync has known a part of its pods only; zero: it knows all.
 	partial time.Time
 	// reclaim is under way, or done and not used yet; nil when nothing is.
