@@ -58,6 +58,9 @@ func (l *Loop) breaches(ctx context.Context, layout threshold.Layout, beside map
 	})
 	if len(pods) == 0 {
 		l.suspects = nil
+		if !all.Partial {
+			l.tellWatched(ctx, nil, nil, beside)
+		}
 		return nil, nil
 	}
 	summary, unsure, err := l.deps.Stats.Weighed(ctx)
@@ -70,7 +73,11 @@ func (l *Loop) breaches(ctx context.Context, layout threshold.Layout, beside map
 	rest := slices.DeleteFunc(pods, func(pod *v1.Pod) bool {
 		return slices.ContainsFunc(out, func(b eviction.Breach) bool { return b.Pod == pod })
 	})
-	return append(out, l.doubtful(ctx, rest, figures, unsure, layout)...), figures
+	out = append(out, l.doubtful(ctx, rest, figures, unsure, layout)...)
+	if !all.Partial { // Who is missing may not have ended.
+		l.tellWatched(ctx, rest, out, beside)
+	}
+	return out, figures
 }
 
 // tellSilence tells of stats that does not answer, and that it does again: each once.
