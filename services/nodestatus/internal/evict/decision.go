@@ -156,13 +156,7 @@ func (r *records) add(d Decision) bool {
 
 // note keeps a decision, and logs it unless it is the one before again.
 func (l *Loop) note(ctx context.Context, d Decision) {
-	d.Time, d.Count = time.Now(), 1
-	d.First = d.Time
-	d.Why = bounded(d.Why)
-	if d.Reclaimed != nil {
-		d.Reclaimed.Error = bounded(d.Reclaimed.Error)
-	}
-	if !l.kept.add(d) {
+	if !l.keep(&d) {
 		return
 	}
 	has := "available"
@@ -171,6 +165,17 @@ func (l *Loop) note(ctx context.Context, d Decision) {
 	}
 	klog.FromContext(ctx).Info("Eviction decision", "outcome", d.Outcome, "signal", d.Shortage.Signal, "threshold", d.Shortage.Threshold,
 		has, d.Shortage.Available, "pod", klog.KRef(d.Chosen.Namespace, d.Chosen.Name), "reason", d.Why, "candidates", len(d.Candidates)+d.More)
+}
+
+// keep keeps a decision, and says whether it is another than the one before.
+func (l *Loop) keep(d *Decision) bool {
+	d.Time, d.Count = time.Now(), 1
+	d.First = d.Time
+	d.Why = bounded(d.Why)
+	if d.Reclaimed != nil {
+		d.Reclaimed.Error = bounded(d.Reclaimed.Error)
+	}
+	return l.kept.add(*d)
 }
 
 // bounded is what is kept of somebody else's words; whoever is told of them may take

@@ -51,6 +51,8 @@ type suspect struct {
 	// asked: they were to be. slow: one takes more than half a minute, so that their figures are of
 	// many times; once: these said it, too.
 	asked, slow, once bool
+	// unweighed: the runtime has not weighed its layers since.
+	unweighed bool
 }
 
 // doubtful are the breaches of pods whose figures do not say it alone: because of files that
@@ -72,6 +74,7 @@ func (l *Loop) doubtful(ctx context.Context, pods []*v1.Pod, figures eviction.Fi
 	for _, b := range eviction.Breaches(pods, figures, held, layout) {
 		uid, files := b.Pod.UID, eviction.Whole(held[b.Pod.UID])
 		s, twice := before[uid]
+		l.watch(b)
 		if !twice {
 			klog.FromContext(ctx).V(2).Info("A pod is over a limit by several figures; its directories are walked side by side before it is ended for that", "pod", klog.KObj(b.Pod), "signal", b.Signal, "used", b.Used, "limit", b.Limit)
 			l.suspects[uid] = suspect{since: since, files: files, figures: figures[string(uid)]}
@@ -116,7 +119,7 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.U
 		s.slow = s.slow || s.late && unsure[uid]
 		files := eviction.Least(s.files, eviction.Whole(held[uid]))
 		fresh, all := eviction.LayersSince(is, s.since)
-		if older[uid] = !all; !all && time.Since(s.since) > seldom {
+		if s.unweighed, older[uid] = !all, !all; !all && time.Since(s.since) > seldom {
 			s.next = time.Now().Add(seldom) // the runtime takes that long for it
 		}
 		if s.late { // A file may count in a directory, too, that was walked before it was removed.

@@ -188,6 +188,12 @@ type Loop struct {
 	// heldNext is when those are looked at again. Both belong to limits' own goroutine.
 	suspects map[types.UID]suspect
 	heldNext time.Time
+	// watched are those that are or were suspects of late, moreWatched is whether some were told of
+	// by number. silent is how many looks in a row stats did not answer. All of it is limits', too.
+	watched     map[types.UID]*watched
+	moreWatched bool
+	silent      int
+	silentSince time.Time
 	// partial is since when podsync has known a part of its pods only; zero: it knows all.
 	partial time.Time
 	// reclaim is under way, or done and not used yet; nil when nothing is.

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -123,6 +124,28 @@ type world struct {
 	told       []string // what podsync was told of pressure
 	events     []string
 	registry   *prometheus.Registry
+
+	// lines are what was logged at verbosity 0; logs has them to itself.
+	logs  sync.Mutex
+	lines []string
+}
+
+func (w *world) log(_, line string) {
+	w.logs.Lock()
+	defer w.logs.Unlock()
+	w.lines = append(w.lines, line)
+}
+
+// said are the lines with a text in them.
+func (w *world) said(text string) (out []string) {
+	w.logs.Lock()
+	defer w.logs.Unlock()
+	for _, line := range w.lines {
+		if strings.Contains(line, text) {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 // counted counts how often is judged.
@@ -168,7 +191,7 @@ func in(t *testing.T, settings threshold.Settings, cfg Config, test func(w *worl
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings, cfg)
-		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), funcr.New(w.log, funcr.Options{})))
 		var running sync.WaitGroup
 		begin := func(run func(context.Context) error) func() {
 			return func() { time.Sleep(time.Nanosecond); _ = run(ctx) }

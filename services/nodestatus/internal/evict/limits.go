@@ -15,6 +15,10 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
 
+// silentLooks is how many looks in a row stats does not answer before that is told: it may be just
+// starting.
+const silentLooks = 2
+
 // limits is a look at who uses more local storage than it may, beside the loop: the
 // runtime is asked for it, which may take long.
 type limits struct {
@@ -54,11 +58,13 @@ func (l *Loop) breaches(ctx context.Context, layout threshold.Layout, beside map
 	})
 	if len(pods) == 0 {
 		l.suspects = nil
+		if !all.Partial {
+			l.tellWatched(ctx, nil, nil, beside)
+		}
 		return nil, nil
 	}
 	summary, unsure, err := l.deps.Stats.Weighed(ctx)
-	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Limits of local storage are not looked at, stats does not answer", "err", err)
+	if l.tellSilence(ctx, err); err != nil {
 		return nil, nil
 	}
 	figures := eviction.FiguresOf(summary)
@@ -67,7 +73,34 @@ func (l *Loop) breaches(ctx context.Context, layout threshold.Layout, beside map
 	rest := slices.DeleteFunc(pods, func(pod *v1.Pod) bool {
 		return slices.ContainsFunc(out, func(b eviction.Breach) bool { return b.Pod == pod })
 	})
-	return append(out, l.doubtful(ctx, rest, figures, unsure, layout)...), figures
+	out = append(out, l.doubtful(ctx, rest, figures, unsure, layout)...)
+	if !all.Partial { // Who is missing may not have ended.
+		l.tellWatched(ctx, rest, out, beside)
+	}
+	return out, figures
+}
+
+// tellSilence tells of stats that does not answer, and that it does again: each once.
+func (l *Loop) tellSilence(ctx context.Context, err error) {
+	log := klog.FromContext(ctx)
+	if err == nil {
+		if l.silent >= silentLooks {
+			log.Info("Limits of local storage are looked at again, stats answers", "after", time.Since(l.silentSince).Round(time.Second))
+		}
+		l.silent = 0
+		return
+	}
+	if ctx.Err() != nil {
+		return // Nobody looks at them any more.
+	}
+	if l.silent++; l.silent == 1 {
+		l.silentSince = time.Now()
+	}
+	level := 2
+	if l.silent == silentLooks {
+		level = 0
+	}
+	log.V(level).Info("Limits of local storage are not looked at, stats does not answer; no pod is ended by one meanwhile", "err", err)
 }
 
 // endBreaches has podsync stop the pods that a look has found.

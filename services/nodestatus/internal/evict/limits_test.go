@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,5 +89,38 @@ func TestALayerThatWasNeverWeighedIsNotWaitedForWithoutEnd(t *testing.T) {
 		w.wantStops("while it may be enough", "greedy")
 		w.pass(10 * time.Second)
 		w.wantStops("nobody knows", "greedy", "filler")
+	})
+}
+
+func TestThatLimitsAreNotLookedAtIsToldOncePerOutage(t *testing.T) {
+	const away, back = "Limits of local storage are not looked at", "Limits of local storage are looked at again"
+	in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
+		w.pod("modest", 1, 10*mi, capped)
+		for outage := range 2 {
+			w.pass(time.Minute)
+			w.set(func() { w.statsErr = errors.New("away") })
+			w.pass(10 * time.Minute)
+			if n, again := len(w.said(away)), len(w.said(back)); n != outage+1 || again != outage {
+				t.Errorf("outage %d: told %d times that it is one, %d that one was", outage, n, again)
+			}
+			w.set(func() { w.statsErr = nil })
+			w.pass(time.Minute)
+			if again := len(w.said(back)); again != outage+1 {
+				t.Errorf("outage %d: told %d times that one was", outage, again)
+			}
+		}
+	})
+}
+
+func TestALookThatStatsDoesNotAnswerIsNoOutage(t *testing.T) {
+	in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
+		w.pod("modest", 1, 10*mi, capped)
+		w.set(func() { w.statsErr = errors.New("not up yet") })
+		w.pass(interval - time.Second)
+		w.set(func() { w.statsErr = nil })
+		w.pass(time.Minute)
+		if lines := w.said("Limits of local storage"); len(lines) != 0 {
+			t.Errorf("%q", lines)
+		}
 	})
 }
