@@ -397,7 +397,7 @@ func TestAContainerThatWritesAsFastAsItCanKeepsItsLimit(t *testing.T) {
 		w.write(64 << 10)
 		took = time.Since(began)
 		now := moment{took, int64(w.line) * lineLength}
-		for took-written[oldest].at > interval {
+		for oldest < len(written)-1 && took-written[oldest].at > interval {
 			oldest++
 		}
 		written = append(written, now)
