@@ -46,8 +46,11 @@ type suspect struct {
 	// late: its directories took too long to be measured anew; they are not before next.
 	late bool
 	next time.Time
-	// walks are how many in a row, side by side, have it over its limit.
-	walks int
+	// walks are how many in a row, side by side, have it over its limit, begun when the first of them
+	// ended. layers have of each layer the least since then: not all are weighed for each.
+	walks  int
+	begun  time.Time
+	layers *statsapi.PodStats
 	// asked: they were to be. slow: one takes more than half a minute, so that their figures are of
 	// many times; once: these said it, too.
 	asked, slow, once bool
@@ -110,7 +113,8 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.U
 	held, sure, alone := l.held(ctx), map[types.UID][]eviction.Unlinked{}, map[types.UID][]eviction.Unlinked{}
 	var waited []*v1.Pod
 	whole, figures, anew := w.figures, eviction.Figures{}, eviction.Figures{}
-	known, least, older := eviction.Figures{}, eviction.Figures{}, map[types.UID]bool{}
+	// In aged figures layers are as old as they are, in the others they were weighed since.
+	known, least, aged, older := eviction.Figures{}, eviction.Figures{}, eviction.Figures{}, map[types.UID]bool{}
 	pods = w.asked
 	for _, pod := range pods {
 		uid, is := pod.UID, whole[string(pod.UID)]
@@ -118,7 +122,7 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.U
 		s.asked, s.late, s.next = true, w.late[uid], time.Now().Add(w.rest)
 		s.slow = s.slow || s.late && unsure[uid]
 		files := eviction.Least(s.files, eviction.Whole(held[uid]))
-		fresh, all := eviction.LayersSince(is, s.since)
+		fresh, all := eviction.LayersSince(is, s.since, w.layers[uid])
 		if s.unweighed, older[uid] = !all, !all; !all && time.Since(s.since) > seldom {
 			s.next = time.Now().Add(seldom) // the runtime takes that long for it
 		}
@@ -126,32 +130,46 @@ func (l *Loop) confirmed(ctx context.Context, pods []*v1.Pod, unsure map[types.U
 			s.next = time.Now().Add(seldom)
 			if time.Since(s.since) > longestDoubt {
 				waited, known[string(uid)] = append(waited, pod), is
-				least[string(uid)], _ = eviction.LayersSince(eviction.LeastFigures(pod, s.figures, is), s.since)
+				least[string(uid)], _ = eviction.LayersSince(eviction.LeastFigures(pod, s.figures, is), s.since, w.layers[uid])
 			}
-			figures[string(uid)] = eviction.LayersAlone(fresh)
+			figures[string(uid)], aged[string(uid)] = eviction.LayersAlone(fresh), eviction.LayersAlone(is)
 		} else {
-			alone[uid], anew[string(uid)] = eviction.Weighed(files, is, s.since), fresh
+			s.layers = eviction.LeastLayers(s.layers, is)
+			alone[uid], anew[string(uid)] = eviction.Weighed(files, is, s.since), s.layers
 			s.figures = eviction.LeastFigures(pod, s.figures, is)
-			figures[string(uid)], _ = eviction.LayersSince(s.figures, s.since)
+			aged[string(uid)] = s.figures
+			figures[string(uid)], _ = eviction.LayersSince(s.figures, s.since, w.layers[uid])
 		}
 		l.suspects[uid] = s
 		sure[uid] = eviction.Weighed(files, figures[string(uid)], s.since)
 	}
 	out := eviction.Breaches(pods, figures, sure, layout)
-	again := eviction.Breaches(pods, anew, alone, layout)
+	again, anyhow := eviction.Breaches(pods, anew, alone, layout), eviction.Breaches(pods, aged, sure, layout)
+	for _, b := range anyhow { // However old: what one directory has is in no sum.
+		if !b.Sum && !over(out, b.Pod) {
+			out = append(out, b)
+		}
+	}
 	for _, pod := range pods {
 		s := l.suspects[pod.UID]
 		if s.walks++; s.late || !w.once[pod.UID] || !over(again, pod) {
-			s.walks = 0
+			s.walks, s.layers = 0, nil
+		}
+		if s.walks == 1 {
+			s.begun = time.Now()
 		}
 		l.suspects[pod.UID] = s
-		if !s.late && !older[pod.UID] && !over(out, pod) { // It begins anew: what it has may grow.
-			l.suspects[pod.UID] = suspect{since: time.Now(), files: eviction.Whole(held[pod.UID]), figures: whole[string(pod.UID)], asked: true, next: s.next, walks: s.walks}
+		if !s.late && !over(out, pod) && !(older[pod.UID] && over(anyhow, pod)) { // It begins anew: what it has may grow.
+			l.suspects[pod.UID] = suspect{
+				since: time.Now(), files: eviction.Whole(held[pod.UID]), figures: whole[string(pod.UID)], asked: true, next: s.next,
+				walks: s.walks, begun: s.begun, layers: s.layers,
+			}
 		}
 	}
 	out = slices.DeleteFunc(out, l.onceMore)
 	for _, b := range again {
-		if l.suspects[b.Pod.UID].walks >= enough && !over(out, b.Pod) {
+		s := l.suspects[b.Pod.UID]
+		if _, all := eviction.LayersSince(s.layers, s.begun, w.layers[b.Pod.UID]); all && s.walks >= enough && !over(out, b.Pod) {
 			out = append(out, b)
 		}
 	}
@@ -188,6 +206,8 @@ type walks struct {
 	// those whose directories were walked side by side, within this look.
 	asked      []*v1.Pod
 	late, once map[types.UID]bool
+	// layers are those of whom stats says that not all layers were weighed.
+	layers map[types.UID]bool
 	// rest is how long they are left alone then.
 	rest time.Duration
 }
@@ -196,7 +216,7 @@ type walks struct {
 // time are not walked again for each look, which would leave others' no time: what they came to
 // since the pod is a suspect counts.
 func (l *Loop) walked(ctx context.Context, pods []*v1.Pod) (walks, error) {
-	w := walks{figures: eviction.Figures{}, late: map[types.UID]bool{}, once: map[types.UID]bool{}, rest: often}
+	w := walks{figures: eviction.Figures{}, late: map[types.UID]bool{}, once: map[types.UID]bool{}, layers: map[types.UID]bool{}, rest: often}
 	var quick []types.UID
 	var slow []*v1.Pod
 	for _, pod := range pods {
@@ -215,7 +235,7 @@ func (l *Loop) walked(ctx context.Context, pods []*v1.Pod) (walks, error) {
 		w.rest = min(max(often, share*time.Since(began)), seldom)
 		figures := eviction.FiguresOf(summary)
 		for _, uid := range quick {
-			w.figures[string(uid)], w.late[uid], w.once[uid] = figures[string(uid)], late.Directories[uid], true
+			w.figures[string(uid)], w.late[uid], w.layers[uid], w.once[uid] = figures[string(uid)], late.Directories[uid], late.Layers[uid], true
 		}
 	}
 	rand.Shuffle(len(slow), func(i, j int) { slow[i], slow[j] = slow[j], slow[i] })
@@ -225,7 +245,8 @@ func (l *Loop) walked(ctx context.Context, pods []*v1.Pod) (walks, error) {
 			return w, err
 		}
 		w.asked = append(w.asked, pod)
-		w.figures[string(pod.UID)], w.late[pod.UID] = eviction.FiguresOf(summary)[string(pod.UID)], late.Directories[pod.UID]
+		w.figures[string(pod.UID)] = eviction.FiguresOf(summary)[string(pod.UID)]
+		w.late[pod.UID], w.layers[pod.UID] = late.Directories[pod.UID], late.Layers[pod.UID]
 	}
 	return w, nil
 }

@@ -26,7 +26,7 @@ func (l Late) With(figures Figures, since time.Time) Late {
 	}
 	for uid, pod := range figures {
 		for i := range pod.Containers {
-			if olderLayer(&pod.Containers[i], since) {
+			if olderLayer(&pod.Containers[i], since, false) {
 				layers[types.UID(uid)] = true
 			}
 		}

@@ -29,21 +29,42 @@ func LeastFigures(pod *v1.Pod, first, second *statsapi.PodStats) *statsapi.PodSt
 		}
 		leastOf(volumes[v.Name], &v.FsStats, by)
 	}
-	containers := map[string]*statsapi.ContainerStats{}
-	for i := range first.Containers {
-		containers[first.Containers[i].Name] = &first.Containers[i]
-	}
-	out.Containers = append([]statsapi.ContainerStats(nil), second.Containers...)
-	for i := range out.Containers {
-		c := &out.Containers[i]
-		was := containers[c.Name]
-		if was == nil {
-			continue
-		}
-		c.Rootfs, c.Logs = leastCopy(was.Rootfs, c.Rootfs, &less), leastCopy(was.Logs, c.Logs, &less)
-	}
+	out.Containers = leastOfContainers(first.Containers, second.Containers, true, &less)
 	out.EphemeralStorage = without(second.EphemeralStorage, less)
 	return &out
+}
+
+// LeastLayers are a pod's second figures, in which no layer has more than in the first; else as
+// LeastFigures.
+func LeastLayers(first, second *statsapi.PodStats) *statsapi.PodStats {
+	if first == nil || second == nil {
+		return second
+	}
+	out, less := *second, uint64(0)
+	out.Containers = leastOfContainers(first.Containers, second.Containers, false, &less)
+	out.EphemeralStorage = without(second.EphemeralStorage, less)
+	return &out
+}
+
+// leastOfContainers takes layers and, if they are to be, logs down to what there was. What has no name is
+// of a container's earlier runs, and is in no sum.
+func leastOfContainers(first, second []statsapi.ContainerStats, logs bool, less *uint64) []statsapi.ContainerStats {
+	before := map[string]*statsapi.ContainerStats{}
+	for i := range first {
+		before[first[i].Name] = &first[i]
+	}
+	out := append([]statsapi.ContainerStats(nil), second...)
+	for i := range out {
+		c := &out[i]
+		was := before[c.Name]
+		if was == nil || c.Name == "" {
+			continue
+		}
+		if c.Rootfs = leastCopy(was.Rootfs, c.Rootfs, less); logs {
+			c.Logs = leastCopy(was.Logs, c.Logs, less)
+		}
+	}
+	return out
 }
 
 // without is a pod's ephemeral storage less so much.
@@ -59,17 +80,16 @@ func without(all *statsapi.FsStats, less uint64) *statsapi.FsStats {
 
 // LayersSince are a pod's figures in which the layers that were not weighed since a time have nothing:
 // in a sum with what was measured later, what was moved out of one would count twice. That of a
-// container that has ended may be as old as its end. nil of nil; the figures are not changed. whole: no
-// layer was left out.
-func LayersSince(s *statsapi.PodStats, since time.Time) (_ *statsapi.PodStats, whole bool) {
+// container that has ended may be as old as its end, unless stats says that layers are late: it may be
+// of before. nil of nil; the figures are not changed. whole: no layer was left out.
+func LayersSince(s *statsapi.PodStats, since time.Time, late bool) (_ *statsapi.PodStats, whole bool) {
 	if s == nil {
 		return nil, true
 	}
 	out, less, none := *s, uint64(0), uint64(0)
 	out.Containers = append([]statsapi.ContainerStats(nil), s.Containers...)
 	for i := range out.Containers {
-		c := &out.Containers[i]
-		if olderLayer(c, since) {
+		if c := &out.Containers[i]; c.Name != "" && olderLayer(c, since, late) {
 			c.Rootfs = leastCopy(&statsapi.FsStats{UsedBytes: &none}, c.Rootfs, &less)
 		}
 	}
@@ -78,10 +98,10 @@ func LayersSince(s *statsapi.PodStats, since time.Time) (_ *statsapi.PodStats, w
 }
 
 // olderLayer says whether a container's layer may have changed since it was weighed, which was before
-// a time. Times of figures are to the second.
-func olderLayer(c *statsapi.ContainerStats, since time.Time) bool {
+// a time; also: of one that has ended, too. Times of figures are to the second.
+func olderLayer(c *statsapi.ContainerStats, since time.Time, also bool) bool {
 	f := c.Rootfs
-	return f != nil && !ended(c) && !f.Time.IsZero() && f.Time.Time.Before(since.Truncate(time.Second))
+	return f != nil && (also || !ended(c)) && !f.Time.IsZero() && f.Time.Time.Before(since.Truncate(time.Second))
 }
 
 // summed says whether a volume is part of its pod's ephemeral storage; one that the pod does not name

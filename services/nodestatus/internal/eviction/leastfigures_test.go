@@ -43,6 +43,39 @@ func TestNoDirectoryHasMoreThanItHadAndTheSumIsLessByThat(t *testing.T) {
 	}
 }
 
+// They are called nothing, whoever's they are, and are in no sum.
+func TestWhatEarlierRunsOfContainersHaveTakesNothingOffASum(t *testing.T) {
+	of := func(name string, n uint64) statsapi.ContainerStats {
+		return statsapi.ContainerStats{Name: name, Rootfs: &statsapi.FsStats{UsedBytes: &n}}
+	}
+	all := uint64(60)
+	figures := &statsapi.PodStats{Containers: []statsapi.ContainerStats{of("a", 60), of("", 50), of("", 0)}, EphemeralStorage: &statsapi.FsStats{UsedBytes: &all}}
+	for name, got := range map[string]*statsapi.PodStats{"all": LeastFigures(&v1.Pod{}, figures, figures), "layers": LeastLayers(figures, figures)} {
+		if *got.EphemeralStorage.UsedBytes != all || *got.Containers[1].Rootfs.UsedBytes != 50 {
+			t.Errorf("%s: %d of %d, and %d of 50", name, *got.EphemeralStorage.UsedBytes, all, *got.Containers[1].Rootfs.UsedBytes)
+		}
+	}
+}
+
+func TestNoLayerHasMoreThanItHadAndLogsAndVolumesHaveWhatTheyHave(t *testing.T) {
+	pod := func(layer, logs, volume uint64) *statsapi.PodStats {
+		all := layer + logs + volume
+		return &statsapi.PodStats{
+			Containers:       []statsapi.ContainerStats{{Name: "c", Rootfs: &statsapi.FsStats{UsedBytes: &layer}, Logs: &statsapi.FsStats{UsedBytes: &logs}}},
+			VolumeStats:      []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &volume}}},
+			EphemeralStorage: &statsapi.FsStats{UsedBytes: &all},
+		}
+	}
+	got := LeastLayers(pod(2, 1, 1), pod(5, 3, 4))
+	if c := got.Containers[0]; *c.Rootfs.UsedBytes != 2 || *c.Logs.UsedBytes != 3 || *got.VolumeStats[0].UsedBytes != 4 || *got.EphemeralStorage.UsedBytes != 9 {
+		t.Errorf("layer %d, logs %d, volume %d, all %d", *c.Rootfs.UsedBytes, *c.Logs.UsedBytes, *got.VolumeStats[0].UsedBytes, *got.EphemeralStorage.UsedBytes)
+	}
+	second := pod(5, 3, 4)
+	if LeastLayers(nil, second) != second || LeastLayers(second, nil) != nil {
+		t.Error("of nothing")
+	}
+}
+
 func TestOfALayerThatWasNotWeighedSinceASumHasNothing(t *testing.T) {
 	since := time.Date(2026, 11, 28, 7, 0, 0, 5e8, time.UTC)
 	of := func(n uint64, at time.Time) *statsapi.FsStats {
@@ -60,7 +93,7 @@ func TestOfALayerThatWasNotWeighedSinceASumHasNothing(t *testing.T) {
 		"since": {since.Add(time.Second), 5, 9}, "of an older stats, without a time": {time.Time{}, 5, 9},
 	} {
 		given := pod(of(5, c.at))
-		got, whole := LayersSince(given, since)
+		got, whole := LayersSince(given, since, false)
 		if *got.Containers[0].Rootfs.UsedBytes != c.layer || *got.EphemeralStorage.UsedBytes != c.both || *got.Containers[0].Logs.UsedBytes != 3 || whole != (c.layer == 5) {
 			t.Errorf("%s: the layer has %d, all %d, whole: %v", name, *got.Containers[0].Rootfs.UsedBytes, *got.EphemeralStorage.UsedBytes, whole)
 		}
@@ -68,7 +101,14 @@ func TestOfALayerThatWasNotWeighedSinceASumHasNothing(t *testing.T) {
 			t.Errorf("%s: what was given has changed", name)
 		}
 	}
-	if got, whole := LayersSince(nil, since); got != nil || !whole {
+	over := pod(of(5, since.Add(-time.Minute)))
+	over.Containers[0].CPU = nil // it has ended
+	for late, want := range map[bool]uint64{false: 5, true: 0} {
+		if got, whole := LayersSince(over, since, late); *got.Containers[0].Rootfs.UsedBytes != want || whole == late {
+			t.Errorf("of one that has ended, late %v: %d, whole: %v", late, *got.Containers[0].Rootfs.UsedBytes, whole)
+		}
+	}
+	if got, whole := LayersSince(nil, since, true); got != nil || !whole {
 		t.Error("of nothing")
 	}
 }

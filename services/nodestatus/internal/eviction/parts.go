@@ -36,6 +36,9 @@ func Parts(pod *v1.Pod, s *statsapi.PodStats) string {
 	}
 	for i := range s.Containers {
 		c := &s.Containers[i]
+		if c.Name == "" {
+			continue // an earlier run of one, which counts for no limit
+		}
 		add(c.Logs, "the log of container", c.Name)
 		add(c.Rootfs, "the writable layer of container", c.Name)
 	}

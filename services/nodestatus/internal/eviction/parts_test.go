@@ -17,7 +17,7 @@ func TestWhereAPodHasTheMostIsToldByItsOwnDirectories(t *testing.T) {
 	}}}
 	figures := &statsapi.PodStats{
 		VolumeStats: []statsapi.VolumeStats{{Name: "claim", FsStats: *of(900 * mi)}, {Name: "tiny", FsStats: *of(1 * mi)}, {Name: "cache", FsStats: *of(60 * mi)}},
-		Containers:  []statsapi.ContainerStats{{Name: "c", Rootfs: of(40 * mi), Logs: of(50 * mi)}, {Name: "idle", Rootfs: of(0)}},
+		Containers:  []statsapi.ContainerStats{{Name: "c", Rootfs: of(40 * mi), Logs: of(50 * mi)}, {Name: "idle", Rootfs: of(0)}, {Rootfs: of(400 * mi)}},
 	}
 	const want = "volume cache has 60Mi, the log of container c has 50Mi, the writable layer of container c has 40Mi, and less in 1 more"
 	if got := Parts(pod, figures); got != want {
