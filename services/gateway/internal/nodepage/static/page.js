@@ -167,9 +167,15 @@ function showUsage() {
   draw(byId('memory-chart'), state.history.of('node', 2), { say: bytes, limit: memory, label: 'Memory of the node' });
 }
 
+// The newest events; the node's own are few, and do not go under among pods'.
+function newest(events) {
+  const shown = new Set([...events.slice(0, 60), ...events.filter((e) => !e.namespace).slice(0, 20)]);
+  return events.filter((e) => shown.has(e));
+}
+
 function showEvents(events) {
   byId('no-events').hidden = events.length > 0;
-  list(byId('events'), events.slice(0, 60), (e) => [e.time, e.namespace, e.name, e.container, e.reason].join('|'),
+  list(byId('events'), newest(events), (e) => [e.time, e.namespace, e.name, e.container, e.reason].join('|'),
     () => h('li', {}, h('time', {}), h('b', {}), h('span', { class: 'object' }), h('p', {})), (li, e) => {
       li.className = e.type === 'Warning' ? 'warning' : '';
       text(li.children[0], clock(e.time));
