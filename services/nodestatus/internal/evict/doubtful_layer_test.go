@@ -25,6 +25,8 @@ type seldomWeighed struct {
 	layer, more uint64 // in the layer, and in the volume
 	// over: its container has ended. unsure: others may have a part in its volume.
 	over, unsure bool
+	// long: its volume takes too long to be walked at once.
+	long bool
 }
 
 func (r *seldomWeighed) summary() *statsapi.Summary {
@@ -55,7 +57,7 @@ func (r *seldomWeighed) Weighed(context.Context) (*statsapi.Summary, map[types.U
 }
 
 func (r *seldomWeighed) Renewed(context.Context, time.Time, ...types.UID) (*statsapi.Summary, eviction.Late, error) {
-	return r.summary(), eviction.Late{Layers: map[types.UID]bool{"mover": true}}, nil
+	return r.summary(), eviction.Late{Layers: map[types.UID]bool{"mover": true}, Directories: map[types.UID]bool{"mover": r.long}}, nil
 }
 
 func (r *seldomWeighed) Unlinked(context.Context) (map[types.UID][]eviction.Unlinked, map[types.UID]bool, bool, error) {
@@ -177,11 +179,20 @@ func TestALayerThatIsOverTheLimitAloneNeedsNoNewFigure(t *testing.T) {
 
 func TestASuspectThatHasCleanedUpIsNoneThoughItsLayerIsNeverWeighed(t *testing.T) {
 	in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
-		r := &seldomWeighed{world: w, weighed: time.Now().Add(24 * time.Hour), layer: 80 * mi, more: 80 * mi}
+		r := &seldomWeighed{world: w, weighed: time.Now().Add(-time.Second), layer: 80 * mi, more: 80 * mi, unsure: true, long: true}
 		w.loop.deps.Stats = r
 		w.pod("mover", 1, 0, withLayer)
-		w.pass(10 * time.Minute)
-		w.set(func() { r.more = 0 })
+		w.pass(30 * time.Second)
+		w.set(func() { r.long = false })
+		for range 300 {
+			if w.pass(time.Second); w.loop.suspects["mover"].once {
+				break
+			}
+		}
+		if !w.loop.suspects["mover"].once {
+			t.Fatalf("it is not to be walked once more: %+v", w.loop.suspects)
+		}
+		w.set(func() { r.more, r.takes, r.unsure = 0, 24*time.Hour, false })
 		w.pass(10 * time.Minute)
 		if n := len(w.loop.suspects); n != 0 {
 			t.Errorf("%d suspects", n)

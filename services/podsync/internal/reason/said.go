@@ -1,9 +1,15 @@
 package reason
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // saidAgain is how often a failure is said that lasts, be it always the same.
 const saidAgain = time.Hour
+
+// saidKept is how much of a text is kept, in bytes: a driver's may be of megabytes.
+const saidKept = 4 << 10
 
 // Said is what was said last of a failure of something that is tried again and again: who
 // reads a log hears when it becomes another, and does not have to know its first hour. The
@@ -17,6 +23,7 @@ type Said struct {
 // it is not Alike what was said last, or after an hour.
 func (s *Said) Failed(err error) (since time.Time, tell bool) {
 	now, text := time.Now(), err.Error()
+	text = strings.Clone(text[:min(len(text), saidKept)])
 	if s.since.IsZero() {
 		s.since = now
 	} else if now.Sub(s.at) < saidAgain && Alike(s.text, text) {

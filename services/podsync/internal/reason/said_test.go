@@ -2,6 +2,7 @@ package reason
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,4 +42,13 @@ func TestAFailureThatLastsIsSaidAgainWhenItIsAnotherAndOnceAnHour(t *testing.T) 
 			t.Errorf("a new failure is told %v, since %v", tell, since)
 		}
 	})
+}
+
+func TestOfALongFailureItsBeginningIsKept(t *testing.T) {
+	said, long := Said{}, strings.Repeat("a driver says much. ", 100_000)
+	for i, tell := range []bool{true, false} {
+		if _, told := said.Failed(errors.New(long)); told != tell || len(said.text) != saidKept {
+			t.Errorf("%d: told %v, %d bytes are kept", i, told, len(said.text))
+		}
+	}
 }
